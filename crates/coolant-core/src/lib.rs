@@ -1,0 +1,7 @@
+//! The rules of durable AI work: jobs, leases, cooldowns and failure classes.
+//!
+//! Nothing in here does IO, reads a clock, starts a task or rolls dice: time, tokens and randomness come
+//! in as values, so that a test, a simulation and the server all run the same rules.
+
+pub mod evidence;
+pub mod failure;

@@ -1,0 +1,3 @@
+//! The `coolant` program.
+
+fn main() {}
