@@ -1,1 +1,3 @@
-//! The product.
+//! Durable AI work: each piece is paid for once, whatever fails.
+
+pub mod bell;
