@@ -123,3 +123,58 @@ impl RetryAt {
         }
     }
 }
+
+/// A message with what differs from one failure of a kind to the next taken out: numbers, ids, quoted
+/// values. Failures of one kind then read alike. 200 characters at most.
+#[must_use]
+pub fn normalised_message(message: &str) -> String {
+    let mut normal = String::new();
+    let mut rest = message.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '"' | '`' => {
+                // Up to the closing quote, if there is one near; a lone quote stays as it is.
+                let inner: String = rest.clone().take(300).take_while(|next| *next != c).collect();
+                let closes = rest.clone().nth(inner.chars().count()) == Some(c);
+                normal.push(c);
+                if closes {
+                    rest.nth(inner.chars().count());
+                    normal.push('…');
+                    normal.push(c);
+                }
+            }
+            c if c.is_alphanumeric() => {
+                let mut word = String::from(c);
+                while let Some(next) = rest.next_if(|next| next.is_alphanumeric() || *next == '_') {
+                    word.push(next);
+                }
+                let id = word.len() >= 8 && word.chars().all(|c| c.is_ascii_hexdigit());
+                let number = word.starts_with(|c: char| c.is_ascii_digit());
+                normal.push_str(if id || number { "#" } else { &word });
+            }
+            c if c.is_whitespace() => {
+                if !normal.ends_with(' ') {
+                    normal.push(' ');
+                }
+            }
+            c => normal.push(c),
+        }
+        if normal.len() > 200 {
+            break;
+        }
+    }
+    normal.chars().take(200).collect::<String>().trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_one_kind_read_alike() {
+        let normal = normalised_message("page 12 of `a b.pdf` failed after 1.5s (id 0a1b2c3d4e5f)");
+        assert_eq!(normal, "page # of `…` failed after #.# (id #)");
+        assert_eq!(normalised_message("a lone ` stays,  spaces\nfold"), "a lone ` stays, spaces fold");
+        assert!(normalised_message(&"x".repeat(5000)).len() <= 200);
+    }
+}
