@@ -28,9 +28,13 @@
 //! Elsewhere: how long to wait (`retry`), what a failure is (`failure`), how a change is made atomic
 //! (`store`).
 
+mod lock;
+
 use std::time::Duration;
 
 use serde_json::Value;
+
+pub use lock::{holds_lock, locked_until, needs_lock};
 
 use crate::failure::{Failure, FailureClass};
 use crate::job::{
