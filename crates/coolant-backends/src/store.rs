@@ -416,8 +416,15 @@ impl Store for SqlStore {
     }
 
     async fn ahead_of(&self, job: &Job) -> StoreResult<i64> {
-        let job = job.clone();
-        self.read(move |conn| async move { claim::ahead_of(conn, &job).await }.boxed()).await
+        let (job, clock) = (job.clone(), self.clock.clone());
+        self.read(move |conn| {
+            async move {
+                let now = clock.now(conn).await?;
+                claim::ahead_of(conn, &job, now).await
+            }
+            .boxed()
+        })
+        .await
     }
 
     async fn stats(&self, queue: Option<&Queue>, window: Duration) -> StoreResult<Stats> {

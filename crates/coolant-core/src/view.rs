@@ -124,46 +124,42 @@ impl RetryAt {
     }
 }
 
-/// A message with what differs from one failure of a kind to the next taken out: numbers, ids, quoted
-/// values. Failures of one kind then read alike. 200 characters at most.
+/// A failure's message without what differs from one failure to the next, so that messages that say the
+/// same can be grouped: numbers, ids and hashes become `#`. 200 characters at most.
 #[must_use]
-pub fn normalised_message(message: &str) -> String {
-    let mut normal = String::new();
-    let mut rest = message.chars().peekable();
-    while let Some(c) = rest.next() {
-        match c {
-            '"' | '`' => {
-                // Up to the closing quote, if there is one near; a lone quote stays as it is.
-                let inner: String = rest.clone().take(300).take_while(|next| *next != c).collect();
-                let closes = rest.clone().nth(inner.chars().count()) == Some(c);
-                normal.push(c);
-                if closes {
-                    rest.nth(inner.chars().count());
-                    normal.push('…');
-                    normal.push(c);
-                }
-            }
-            c if c.is_alphanumeric() => {
-                let mut word = String::from(c);
-                while let Some(next) = rest.next_if(|next| next.is_alphanumeric() || *next == '_') {
-                    word.push(next);
-                }
-                let id = word.len() >= 8 && word.chars().all(|c| c.is_ascii_hexdigit());
-                let number = word.starts_with(|c: char| c.is_ascii_digit());
-                normal.push_str(if id || number { "#" } else { &word });
-            }
-            c if c.is_whitespace() => {
-                if !normal.ends_with(' ') {
-                    normal.push(' ');
-                }
-            }
-            c => normal.push(c),
+pub fn without_particulars(message: &str) -> String {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let mut shape = String::new();
+    let mut rest = message;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|c: char| is_word(c) != is_word(first)).unwrap_or(rest.len());
+        let (piece, tail) = rest.split_at(end);
+        match is_word(first) {
+            true if uuid::Uuid::parse_str(piece).is_ok() => shape.push('#'),
+            true => piece.split_inclusive('-').for_each(|word| push_word(&mut shape, word)),
+            false => shape.push_str(piece),
         }
-        if normal.len() > 200 {
-            break;
+        rest = tail;
+    }
+    shape.chars().take(200).collect()
+}
+
+/// Long words with digits are ids or hashes; in short ones only the digits go (`gpt-4o` stays readable).
+fn push_word(shape: &mut String, word: &str) {
+    const LONG: usize = 8;
+    let letters = word.trim_end_matches('-');
+    if letters.len() >= LONG && letters.contains(|c: char| c.is_ascii_digit()) {
+        shape.push('#');
+        shape.push_str(&word[letters.len()..]);
+        return;
+    }
+    for c in word.chars() {
+        match c.is_ascii_digit() {
+            true if shape.ends_with('#') => {}
+            true => shape.push('#'),
+            false => shape.push(c),
         }
     }
-    normal.chars().take(200).collect::<String>().trim().to_owned()
 }
 
 #[cfg(test)]
@@ -171,10 +167,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_of_one_kind_read_alike() {
-        let normal = normalised_message("page 12 of `a b.pdf` failed after 1.5s (id 0a1b2c3d4e5f)");
-        assert_eq!(normal, "page # of `…` failed after #.# (id #)");
-        assert_eq!(normalised_message("a lone ` stays,  spaces\nfold"), "a lone ` stays, spaces fold");
-        assert!(normalised_message(&"x".repeat(5000)).len() <= 200);
+    fn messages_that_differ_in_numbers_and_ids_alone_have_one_shape() {
+        let shape = without_particulars;
+        assert_eq!(shape("took 31.5 s of 30 s"), "took #.# s of # s");
+        assert_eq!(shape("job 0198f3c2-1111-7abc-beef-0123456789ab is gone"), "job # is gone");
+        assert_eq!(shape("request req_9f8e7d6c5b"), "request req_#");
+        assert_eq!(shape("model gpt-4o-mini has no capacity"), "model gpt-#o-mini has no capacity");
+        assert_eq!(shape("문서 42의 3쪽이 비었습니다"), "문서 #의 #쪽이 비었습니다");
+        assert_eq!(shape(&"x".repeat(500)).len(), 200);
+        assert_eq!(shape(""), "");
     }
 }

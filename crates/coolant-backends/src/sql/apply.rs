@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use coolant_core::job::{Job, JobId, LeaseToken, Status};
-use coolant_core::lifecycle::{AttemptEnd, Event, Refusal, Transition, on};
+use coolant_core::lifecycle::{AttemptEnd, Event, Refusal, Transition, needs_lock, on};
 use coolant_core::money::{Usage, UsageTotals};
 use coolant_core::store::{Applied, AuditEntry, Counter, JobChange, StoreResult};
 use coolant_core::time::Timestamp;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::conn::{Columns, Conn, Kind, Value};
 use crate::sql::codec::to_json;
 use crate::sql::counters::Tally;
-use crate::sql::{jobs, operation};
+use crate::sql::{claim, jobs, operation};
 
 /// Rows that changes leave beside the jobs themselves.
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Effects {
     begun: Vec<Vec<Value>>,
     ended: Vec<Vec<Value>>,
     used: BTreeMap<(JobId, i64), UsageTotals>,
-    steps: Vec<Vec<Value>>,
+    steps: BTreeMap<(JobId, String), Vec<Value>>,
     results: Vec<Vec<Value>>,
     ledger: Vec<Vec<Value>>,
     audit: Vec<AuditEntry>,
@@ -82,14 +82,15 @@ impl Effects {
             Event::SaveStep { token, name, output, usage } => {
                 let output = to_json(output)?;
                 self.book(job, *token, Some(name), usage, now);
-                self.steps.push(vec![
+                let row = vec![
                     job.id.to_string().into(),
                     name.as_str().into(),
                     (output.len() as i64).into(),
                     output.into(),
                     now.as_millis().into(),
                     token.0.into(),
-                ]);
+                ];
+                self.steps.insert((job.id, name.clone()), row);
             }
             Event::Succeed { token, result, usage } => {
                 self.book(job, *token, None, usage, now);
@@ -129,10 +130,11 @@ impl Effects {
         conn.query_rows(
             "INSERT INTO steps (job_id, name, bytes, output, finished_at, attempt) \
              SELECT id, name, bytes, output, at, number FROM {rows} WHERE true \
-             ON CONFLICT (job_id, name) DO NOTHING RETURNING bytes",
+             ON CONFLICT (job_id, name) DO UPDATE SET bytes = excluded.bytes, output = excluded.output, \
+             finished_at = excluded.finished_at, attempt = excluded.attempt RETURNING bytes",
             &[],
             STEP,
-            self.steps,
+            self.steps.into_values().collect(),
         )
         .await?;
         conn.query_rows(
@@ -238,18 +240,22 @@ pub(crate) async fn apply(
     let mut saved = steps_of_changes(conn, changes).await?;
     let mut effects = Effects::default();
     let mut answers = Vec::with_capacity(changes.len());
-    for change in changes {
-        let Some(job) = found.get_mut(&change.job_id) else {
+    for JobChange { job_id, event, audit } in changes {
+        let Some(job) = found.get_mut(job_id) else {
             answers.push(Err(Refusal::NotFound));
             continue;
         };
-        let event = without_repeated_pay(change, &mut saved);
-        match on(job, &event, now) {
+        let lost_its_key = needs_lock(job, event, now) && !claim::has_lock_key(conn, job, now).await?;
+        let decision = if lost_its_key { Err(Refusal::LeaseLost) } else { on(job, event, now) };
+        match decision {
+            Ok(transition) if is_repeated_step(*job_id, event, &mut saved) => {
+                answers.push(Ok(Applied { job: job.clone(), answer: transition.answer }));
+            }
             Ok(transition) => {
                 effects.add(job.version, &transition, now)?;
                 if transition.job.version != job.version {
-                    effects.carry(&event, &transition.job, now)?;
-                    effects.audit.extend(change.audit.clone().map(|audit| AuditEntry { at: now, ..audit }));
+                    effects.carry(event, &transition.job, now)?;
+                    effects.audit.extend(audit.clone().map(|audit| AuditEntry { at: now, ..audit }));
                 }
                 *job = transition.job.clone();
                 answers.push(Ok(Applied { job: transition.job, answer: transition.answer }));
@@ -266,15 +272,9 @@ pub(crate) async fn apply(
     Ok(answers)
 }
 
-/// A worker that repeats a step whose answer it missed has paid once; the second report books nothing.
-fn without_repeated_pay(change: &JobChange, saved: &mut BTreeSet<(JobId, String, i64)>) -> Event {
-    let mut event = change.event.clone();
-    if let Event::SaveStep { token, name, usage, .. } = &mut event
-        && !saved.insert((change.job_id, name.clone(), token.0))
-    {
-        usage.clear();
-    }
-    event
+/// A worker that repeats a step whose answer it missed has paid once: the second report changes nothing.
+fn is_repeated_step(id: JobId, event: &Event, saved: &mut BTreeSet<(JobId, String, i64)>) -> bool {
+    matches!(event, Event::SaveStep { token, name, .. } if !saved.insert((id, name.clone(), token.0)))
 }
 
 /// Steps that these changes would save and that are there already, with the attempt that saved them.

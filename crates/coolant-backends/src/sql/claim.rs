@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use coolant_core::job::{JobId, Status};
+use coolant_core::job::{Job, JobId, Status};
 use coolant_core::lifecycle::{Answer, Event, on};
 use coolant_core::names::{JobType, Queue};
 use coolant_core::store::{ClaimRequest, Claimed, StoreResult};
@@ -190,14 +190,13 @@ async fn is_mine(
     (tenant, key): &(String, String),
     now: Timestamp,
 ) -> StoreResult<bool> {
-    if conn.dialect() == Dialect::Sqlite {
-        return Ok(true);
-    }
-    let text = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 7070))";
-    let name: Value = format!("{tenant}\u{1f}{key}").into();
-    let taken = conn.query(text, &[name]).await?.pop().map_or(Ok(0), |mut row| row.int())?;
-    if taken == 0 {
-        return Ok(false);
+    if conn.dialect() == Dialect::Postgres {
+        let text = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 7070))";
+        let name: Value = format!("{tenant}\u{1f}{key}").into();
+        let taken = conn.query(text, &[name]).await?.pop().map_or(Ok(0), |mut row| row.int())?;
+        if taken == 0 {
+            return Ok(false);
+        }
     }
     let text = "SELECT count(*) FROM jobs h WHERE h.tenant = $1 AND h.lock_key = $2 AND h.lock_until > $3 \
                 AND h.id <> $4";
@@ -207,21 +206,32 @@ async fn is_mine(
     Ok(held == 0)
 }
 
-/// How many pending jobs of its queue would be claimed before this one, counted to 10 000.
-pub(crate) async fn ahead_of(conn: &mut Conn, job: &coolant_core::job::Job) -> StoreResult<i64> {
+/// Whether no other job holds this job's lock key, and none can take it before the transaction ends.
+pub(crate) async fn has_lock_key(conn: &mut Conn, job: &Job, now: Timestamp) -> StoreResult<bool> {
+    match &job.spec.lock_key {
+        None => Ok(true),
+        Some(key) => {
+            let lock = (job.spec.tenant.to_string(), key.to_string());
+            is_mine(conn, &job.id, &lock, now).await
+        }
+    }
+}
+
+/// How many pending jobs of its queue have come due and stand before this one, counted to 10 000.
+pub(crate) async fn ahead_of(conn: &mut Conn, job: &Job, now: Timestamp) -> StoreResult<i64> {
     let Some(visible_at) = job.visible_at() else { return Ok(0) };
     if job.status() != Status::Pending {
         return Ok(0);
     }
     let text = "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE status = 'PENDING' AND queue = $1 \
-                AND job_type = $2 AND (priority > $3 OR (priority = $3 AND (due_at < $4 \
-                OR (due_at = $4 AND id < $5)))) LIMIT 10000) AS ahead";
+                AND due_at <= $5 AND (priority > $2 OR (priority = $2 AND (due_at < $3 \
+                OR (due_at = $3 AND id < $4)))) LIMIT 10000) AS ahead";
     let params: [Value; 5] = [
         job.spec.queue.as_str().into(),
-        job.spec.job_type.as_str().into(),
         i64::from(job.spec.priority).into(),
         visible_at.as_millis().into(),
         job.id.to_string().into(),
+        now.as_millis().into(),
     ];
     conn.query(text, &params).await?.pop().map_or(Ok(0), |mut row| row.int())
 }

@@ -130,7 +130,7 @@ pub(crate) fn encode(job: &Job) -> StoreResult<Vec<Value>> {
     ];
     row.extend(encode_state(job));
     row.extend([
-        at(lifecycle::holds_lock_until(job)),
+        at(lifecycle::locked_until(job)),
         counters.claims.into(),
         i64::from(counters.executions).into(),
         i64::from(counters.tries).into(),

@@ -88,7 +88,7 @@ pub(crate) async fn insert_specs(conn: &mut Conn, rows: Vec<Vec<Value>>) -> Stor
     let names = names.join(", ");
     let text = format!(
         "INSERT INTO job_specs ({names}) SELECT {names} FROM {{rows}} WHERE true \
-         ON CONFLICT (tenant, idempotency_key) DO NOTHING RETURNING job_id"
+         ON CONFLICT DO NOTHING RETURNING job_id"
     );
     let rows = conn.query_rows(&text, &[], SPEC_COLUMNS, rows).await?;
     rows.into_iter().map(|mut row| job_id(&row.text()?)).collect()

@@ -8,7 +8,7 @@ use coolant_core::money::Money;
 use coolant_core::names::Queue;
 use coolant_core::store::{Counter, DlqGroup, JobFilter, Page, Stats, StoreResult};
 use coolant_core::time::{Timestamp, millis_up};
-use coolant_core::view::{Phase, normalised_message};
+use coolant_core::view::{Phase, without_particulars};
 
 use crate::conn::{Conn, Dialect, Value};
 use crate::sql::codec::{from_maybe_json, job_id};
@@ -153,7 +153,7 @@ pub(crate) async fn dlq_groups(
         let error: Option<coolant_core::failure::Failure> = from_maybe_json(row.maybe_text()?)?;
         let at = Timestamp::from_millis(row.int()?);
         let cost = Money::from_nanos(row.int()?);
-        let message = normalised_message(error.as_ref().map_or("", |error| &error.message));
+        let message = without_particulars(error.as_ref().map_or("", |error| &error.message));
         groups
             .entry((job_type.clone(), error_code.clone(), message.clone()))
             .and_modify(|group| {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use coolant_core::fingerprint::Fingerprint;
-use coolant_core::job::{Job, JobId, JobRecord};
+use coolant_core::job::{Job, JobId, JobRecord, JobSpec, Status};
 use coolant_core::lifecycle::{Event, Refusal, on};
 use coolant_core::names::{IdempotencyKey, Tenant};
 use coolant_core::store::{Counter, IfFailed, NewJob, StoreError, StoreResult, SubmitOutcome, Submitted};
@@ -16,14 +16,24 @@ use crate::sql::codec::encode_spec;
 use crate::sql::counters::Tally;
 use crate::sql::jobs;
 
-type Key<'a> = (&'a Tenant, &'a IdempotencyKey);
+/// What a job is found by: its key, or its id if it has none.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Name {
+    Key(Tenant, IdempotencyKey),
+    Id(JobId),
+}
+
+impl Name {
+    fn of(id: JobId, spec: &JobSpec) -> Self {
+        match &spec.idempotency_key {
+            Some(key) => Self::Key(spec.tenant.clone(), key.clone()),
+            None => Self::Id(id),
+        }
+    }
+}
 
 const KEY: Columns<'_> = &[("tenant", Kind::Text), ("k", Kind::Text)];
 const LINE: Columns<'_> = &[("queue", Kind::Text), ("job_type", Kind::Text), ("priority", Kind::Int)];
-
-fn key(new: &NewJob) -> Option<Key<'_>> {
-    new.spec.idempotency_key.as_ref().map(|key| (&new.spec.tenant, key))
-}
 
 /// Takes jobs and answers each in its place.
 pub(crate) async fn submit(
@@ -33,23 +43,24 @@ pub(crate) async fn submit(
     tally: &mut Tally,
 ) -> StoreResult<Vec<Submitted>> {
     let created = insert_new(conn, new, now).await?;
-    let taken: BTreeSet<Key<'_>> =
-        new.iter().filter(|new| !created.contains(&new.id)).filter_map(|new| key(new)).collect();
-    let mut existing = load_existing(conn, &taken).await?;
-    let reopened = reopen_failed(conn, new, &created, &mut existing, now, tally).await?;
-    let mut first_reopening = BTreeSet::new();
+    let mut existing = load_existing(conn, new, &created).await?;
+    let reopened = reopen_failed(conn, new, &mut existing, now, tally).await?;
+    let mut first_reopening = reopened.clone();
     new.iter()
         .map(|new| {
             if created.contains(&new.id) {
                 let record = JobRecord { job: new.first(now), payload: new.payload.clone(), result: None };
                 return Ok(Submitted { outcome: SubmitOutcome::Created, record });
             }
-            let record = key(new)
-                .and_then(|(tenant, key)| existing.get(&(tenant.clone(), key.clone())))
+            let record = existing
+                .get(&Name::of(new.id, &new.spec))
                 .ok_or_else(|| StoreError::Broken("a taken key has no job".into()))?;
-            let outcome = if !is_same_work(new, record) {
+            let outcome = if record.job.id == new.id {
+                // The same submit, come again after a lost answer.
+                SubmitOutcome::Created
+            } else if !is_same_work(new, record) {
                 SubmitOutcome::Conflict
-            } else if reopened.contains(&record.job.id) && first_reopening.insert(record.job.id) {
+            } else if first_reopening.remove(&record.job.id) {
                 SubmitOutcome::Reopened
             } else {
                 SubmitOutcome::Existing
@@ -74,18 +85,12 @@ fn is_same_work(new: &NewJob, record: &JobRecord) -> bool {
 
 /// Adds the jobs whose key is free; the first of a batch stands for its key.
 async fn insert_new(conn: &mut Conn, new: &[&NewJob], now: Timestamp) -> StoreResult<BTreeSet<JobId>> {
-    let mut firsts: BTreeMap<Key<'_>, &NewJob> = BTreeMap::new();
-    let mut candidates: Vec<&NewJob> = Vec::with_capacity(new.len());
-    for &new in new {
-        match key(new) {
-            Some(key) => {
-                firsts.entry(key).or_insert(new);
-            }
-            None => candidates.push(new),
-        }
+    let mut firsts: BTreeMap<Name, &NewJob> = BTreeMap::new();
+    for new in new {
+        firsts.entry(Name::of(new.id, &new.spec)).or_insert(new);
     }
-    // In the order of their keys, so that two writers of the same keys cannot wait for each other.
-    candidates.extend(firsts.values());
+    // In the order of their names, so that two writers of the same keys cannot wait for each other.
+    let candidates: Vec<&NewJob> = firsts.into_values().collect();
     let rows: StoreResult<Vec<_>> = candidates.iter().map(|new| encode_spec(new)).collect();
     let created = jobs::insert_specs(conn, rows?).await?;
     let firsts: Vec<Job> =
@@ -113,43 +118,49 @@ async fn note_lines(conn: &mut Conn, jobs: &[Job]) -> StoreResult<()> {
     Ok(())
 }
 
+/// The jobs of names that were taken.
 async fn load_existing(
     conn: &mut Conn,
-    taken: &BTreeSet<Key<'_>>,
-) -> StoreResult<BTreeMap<(Tenant, IdempotencyKey), JobRecord>> {
-    let rows = taken.iter().map(|(tenant, key)| vec![tenant.as_str().into(), key.as_str().into()]).collect();
+    new: &[&NewJob],
+    created: &BTreeSet<JobId>,
+) -> StoreResult<BTreeMap<Name, JobRecord>> {
+    let taken: BTreeSet<Name> =
+        new.iter().filter(|new| !created.contains(&new.id)).map(|new| Name::of(new.id, &new.spec)).collect();
+    let mut keys = Vec::new();
+    let mut ids = Vec::new();
+    for name in &taken {
+        match name {
+            Name::Key(tenant, key) => keys.push(vec![tenant.as_str().into(), key.as_str().into()]),
+            Name::Id(id) => ids.push(*id),
+        }
+    }
+    let mut found: Vec<JobRecord> = jobs::records(conn, &ids).await?.into_values().collect();
     let text = format!(
         "SELECT {} FROM {} JOIN {{rows}} ON s.tenant = r.tenant AND s.idempotency_key = r.k",
         jobs::record_columns(),
         jobs::RECORD_TABLES
     );
-    let rows = conn.query_rows(&text, &[], KEY, rows).await?;
-    rows.into_iter()
-        .map(|mut row| {
-            let record = jobs::record(&mut row)?;
-            let key = record.job.spec.idempotency_key.clone();
-            let key = key.ok_or_else(|| StoreError::Broken("a job found by its key has none".into()))?;
-            Ok(((record.job.spec.tenant.clone(), key), record))
-        })
-        .collect()
+    for mut row in conn.query_rows(&text, &[], KEY, keys).await? {
+        found.push(jobs::record(&mut row)?);
+    }
+    Ok(found.into_iter().map(|record| (Name::of(record.job.id, &record.job.spec), record)).collect())
 }
 
 /// Reopens failed jobs that a submit asks to retry and whose cooldown is over. Gives which.
 async fn reopen_failed(
     conn: &mut Conn,
     new: &[&NewJob],
-    created: &BTreeSet<JobId>,
-    existing: &mut BTreeMap<(Tenant, IdempotencyKey), JobRecord>,
+    existing: &mut BTreeMap<Name, JobRecord>,
     now: Timestamp,
     tally: &mut Tally,
 ) -> StoreResult<BTreeSet<JobId>> {
     let wanted: BTreeSet<JobId> = new
         .iter()
-        .filter(|new| new.if_failed == IfFailed::Retry && !created.contains(&new.id))
+        .filter(|new| new.if_failed == IfFailed::Retry)
         .filter_map(|new| {
-            let (tenant, key) = key(new)?;
-            let record = existing.get(&(tenant.clone(), key.clone()))?;
-            is_same_work(new, record).then_some(record.job.id)
+            let record = existing.get(&Name::of(new.id, &new.spec))?;
+            let again = record.job.id != new.id && is_same_work(new, record);
+            (again && record.job.status() == Status::Failed).then_some(record.job.id)
         })
         .collect();
     if wanted.is_empty() {
@@ -159,7 +170,8 @@ async fn reopen_failed(
     for (_, job) in jobs::load_locked(conn, &wanted).await? {
         let was = job.version;
         let fresh = match on(&job, &Event::Reopen { force: false }, now) {
-            Ok(transition) if matches!(job.status(), coolant_core::job::Status::Failed) => {
+            // Cancelled jobs come back by an explicit retry alone.
+            Ok(transition) if job.status() == Status::Failed => {
                 saves.push((transition.job.clone(), was));
                 transition.job
             }
@@ -167,7 +179,6 @@ async fn reopen_failed(
                 tally.add(Counter::BlockedStarts, &job.spec.queue, 1);
                 job
             }
-            // Cancelled jobs come back by an explicit retry alone.
             _ => job,
         };
         if let Some(record) = existing.values_mut().find(|record| record.job.id == fresh.id) {
