@@ -7,9 +7,11 @@
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::job::{JobId, LeaseToken};
 use crate::lifecycle::Refusal;
+use crate::money::Usage;
 use crate::names::{DocumentId, Tenant};
 use crate::store::StoreResult;
 use crate::time::Timestamp;
@@ -125,6 +127,32 @@ pub struct HashedVector {
     pub hash: ContentHash,
     /// The vector.
     pub vector: Vec<f32>,
+}
+
+/// Vectors that were just made, and the step of a job that made them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VectorBatch {
+    /// On whose behalf.
+    pub tenant: Tenant,
+    /// The model.
+    pub model: String,
+    /// The vectors.
+    pub vectors: Vec<HashedVector>,
+    /// The step that made them, kept in the same transaction; `None` outside a job.
+    pub step: Option<FinishedStep>,
+}
+
+/// A step of a job and the paid calls that made it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FinishedStep {
+    /// The job and its lease.
+    pub lease: (JobId, LeaseToken),
+    /// The step's name.
+    pub name: String,
+    /// What it gave.
+    pub output: Value,
+    /// What it paid.
+    pub usage: Vec<Usage>,
 }
 
 /// What to look for.

@@ -3,18 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use coolant_core::documents::{
-    ChunkRef, ContentHash, Document, DocumentVersion, FoundChunk, HashedVector, IndexHealth, NewChunk,
-    NewDocument, Publication, Published, PutOutcome, SearchCandidates, SearchRequest,
+    ChunkRef, ContentHash, Document, DocumentVersion, FinishedStep, FoundChunk, HashedVector, IndexHealth,
+    NewChunk, NewDocument, Publication, Published, PutOutcome, SearchCandidates, SearchRequest, VectorBatch,
 };
-use coolant_core::lifecycle::{Refusal, check_lease};
+use coolant_core::lifecycle::{Event, Refusal, check_lease};
 use coolant_core::names::{DocumentId, Tenant};
-use coolant_core::store::{StoreError, StoreResult};
+use coolant_core::store::{JobChange, StoreError, StoreResult};
 use coolant_core::time::Timestamp;
 use sha2::{Digest, Sha256};
 
 use crate::conn::{Columns, Conn, Dialect, Kind, Row, Value};
 use crate::sql::codec::{hex, name};
-use crate::sql::jobs;
+use crate::sql::counters::Tally;
+use crate::sql::{apply, jobs};
 use crate::vector;
 
 /// Keeps bytes as a new version, unless the newest version is the same.
@@ -180,12 +181,13 @@ pub(crate) async fn known_vectors(
     rows.into_iter().map(|mut row| content_hash(row.bytes()?)).collect()
 }
 
+/// Keeps vectors and the step that made them.
 pub(crate) async fn save_vectors(
     conn: &mut Conn,
-    tenant: &Tenant,
-    model: &str,
-    vectors: &[HashedVector],
-) -> StoreResult<()> {
+    batch: &VectorBatch,
+    now: Timestamp,
+) -> StoreResult<Result<(), Refusal>> {
+    let VectorBatch { tenant, model, vectors, step } = batch;
     // In one order for all writers, and each content once.
     let sorted: BTreeMap<ContentHash, &[f32]> =
         vectors.iter().map(|HashedVector { hash, vector }| (*hash, vector.as_slice())).collect();
@@ -196,8 +198,14 @@ pub(crate) async fn save_vectors(
     let text = "INSERT INTO vectors (tenant, model, hash, vector) SELECT $1, $2, hash, vector FROM {rows} \
                 WHERE true ON CONFLICT (tenant, model, hash) DO NOTHING RETURNING model";
     let columns = &[("hash", Kind::Bytes), ("vector", Kind::Bytes)];
-    conn.query_rows(text, &[tenant.as_str().into(), model.into()], columns, rows).await?;
-    Ok(())
+    conn.query_rows(text, &[tenant.as_str().into(), model.as_str().into()], columns, rows).await?;
+    let Some(FinishedStep { lease: (job_id, token), name, output, usage }) = step.clone() else {
+        return Ok(Ok(()));
+    };
+    let change = JobChange::new(job_id, Event::SaveStep { token, name, output, usage });
+    let answers = apply::apply(conn, &[&change], now, &mut Tally::default()).await?;
+    let answer = answers.into_iter().next();
+    answer.map_or(Ok(Err(Refusal::NotFound)), |answer| Ok(answer.map(|_| ())))
 }
 
 const CHUNK: Columns<'_> = &[
