@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coolant_core::documents::{
-    ContentHash, Document, DocumentStore, DocumentVersion, HashedVector, IndexHealth, NewDocument,
-    Publication, PutOutcome, SearchCandidates, SearchRequest,
+    ContentHash, Document, DocumentStore, DocumentVersion, IndexHealth, NewDocument, Publication, PutOutcome,
+    SearchCandidates, SearchRequest, VectorBatch,
 };
 use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
 use coolant_core::lifecycle::Refusal;
@@ -554,16 +554,11 @@ impl DocumentStore for SqlStore {
         .await
     }
 
-    async fn save_vectors(
-        &self,
-        tenant: &Tenant,
-        model: &str,
-        vectors: Vec<HashedVector>,
-    ) -> StoreResult<()> {
-        let all = Arc::new((tenant.clone(), model.to_owned(), vectors));
-        self.write(move |conn, _| {
-            let all = Arc::clone(&all);
-            async move { documents::save_vectors(conn, &all.0, &all.1, &all.2).await }.boxed()
+    async fn save_vectors(&self, batch: VectorBatch) -> StoreResult<Result<(), Refusal>> {
+        let batch = Arc::new(batch);
+        self.write(move |conn, now| {
+            let batch = Arc::clone(&batch);
+            async move { documents::save_vectors(conn, &batch, now).await }.boxed()
         })
         .await
     }
