@@ -258,9 +258,9 @@ pub trait DocumentStore: Send + Sync + 'static {
         hashes: &[ContentHash],
     ) -> StoreResult<Vec<ContentHash>>;
 
-    /// Keeps vectors. One that is there already stays.
-    async fn save_vectors(&self, tenant: &Tenant, model: &str, vectors: Vec<HashedVector>)
-    -> StoreResult<()>;
+    /// Keeps vectors, and the step that made them. A vector that is there already stays. The vectors are
+    /// kept also where the step's lease is lost: they are paid for, and true whoever made them.
+    async fn save_vectors(&self, batch: VectorBatch) -> StoreResult<Result<(), Refusal>>;
 
     /// Swaps the published version for this one, at once and whole, under the job's lease. An older
     /// version than the published one is not put in its place.
