@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, ISO_2022_JP, UTF_8, UTF_16BE, UTF_16LE};
+use memchr::memmem;
 
 /// How far into the file a declaration is looked for, in bytes. HTML says 1024; real pages need more.
 const DECLARATION_REACH: usize = 4096;
@@ -105,7 +106,7 @@ fn declared_encoding(bytes: &[u8], sent: Option<&str>) -> Option<&'static Encodi
 fn declared_inside(head: &[u8]) -> Option<&'static Encoding> {
     let head = head.to_ascii_lowercase();
     let label = if head.trim_ascii_start().starts_with(b"<?xml") {
-        let end = find(&head, b"?>").unwrap_or(head.len());
+        let end = memmem::find(&head, b"?>").unwrap_or(head.len());
         label_after(&head[..end], b"encoding").or_else(|| meta_label(&head))
     } else {
         meta_label(&head)
@@ -115,9 +116,9 @@ fn declared_inside(head: &[u8]) -> Option<&'static Encoding> {
 
 fn meta_label(head: &[u8]) -> Option<&[u8]> {
     let mut rest = head;
-    while let Some(start) = find(rest, b"<meta") {
+    while let Some(start) = memmem::find(rest, b"<meta") {
         let tag = &rest[start..];
-        let end = find(tag, b">").unwrap_or(tag.len());
+        let end = memmem::find(tag, b">").unwrap_or(tag.len());
         if let Some(label) = label_after(&tag[..end], b"charset") {
             return Some(label);
         }
@@ -128,15 +129,11 @@ fn meta_label(head: &[u8]) -> Option<&[u8]> {
 
 /// The value in `name="value"`, `name=value` and the like.
 fn label_after<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let after = text[find(text, name)? + name.len()..].trim_ascii_start().strip_prefix(b"=")?;
+    let after = text[memmem::find(text, name)? + name.len()..].trim_ascii_start().strip_prefix(b"=")?;
     let value = after.trim_ascii_start();
     let value = value.strip_prefix(b"\"").or_else(|| value.strip_prefix(b"'")).unwrap_or(value);
     let is_end = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'' | b';' | b'/' | b'>');
     Some(&value[..value.iter().position(is_end).unwrap_or(value.len())])
-}
-
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|window| window == needle)
 }
 
 fn decodes(encoding: &'static Encoding, bytes: &[u8]) -> bool {

@@ -1,5 +1,6 @@
 //! Office Open XML (DOCX, PPTX, XLSX) to Markdown.
 
+use memchr::memmem;
 use undoc::{ErrorKind, FormatType, ListType, Paragraph, Table};
 
 use crate::clean;
@@ -118,7 +119,7 @@ fn push_table(blocks: &mut Vec<Block>, table: &Table) {
 
 /// What an archive is that is no Office document, by the names of its parts.
 fn not_office(bytes: &[u8], error: &undoc::Error) -> ParseError {
-    let holds = |name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
+    let holds = |name: &[u8]| memmem::find(bytes, name).is_some();
     match error.kind() {
         ErrorKind::Encrypted => fault(error),
         // Damaged or not, it would never have been read.

@@ -4,6 +4,7 @@
 //! and [`Reading`]. The formats inside a PDF are pdf_oxide's and poppler's affair.
 
 use encoding_rs::{UTF_16BE, WINDOWS_1252};
+use memchr::memmem;
 use pdf_oxide::PdfDocument;
 
 use crate::clean;
@@ -13,6 +14,7 @@ use crate::poppler;
 use crate::read::{Means, holds_text};
 use crate::wire::{self, MOST_PAGES};
 
+mod mend;
 mod rtl;
 
 /// A PDF's pages, those without text left out, and its title.
@@ -75,7 +77,7 @@ impl Reading {
 
     fn why_empty(&self, bytes: &[u8]) -> ParseError {
         let tail = &bytes[bytes.len().saturating_sub(END_MARK_REACH)..];
-        let is_whole = tail.windows(END_MARK.len()).any(|window| window == END_MARK);
+        let is_whole = memmem::find(tail, END_MARK).is_some();
         if !is_whole {
             ParseError::damaged("the PDF breaks off, and no text could be saved")
         } else if self.failed_pages > 0 {
@@ -94,7 +96,7 @@ fn is_garbage(c: char) -> bool {
 fn read_first(bytes: &[u8], means: Means<'_>) -> Result<Reading, ParseError> {
     // Its errors may quote the document, so their texts go no further.
     let unreadable = |_| ParseError::damaged("the PDF's structure could not be read");
-    let pdf = PdfDocument::from_bytes(bytes.to_vec()).map_err(unreadable)?;
+    let pdf = PdfDocument::from_bytes(mend::checksums(bytes).into_owned()).map_err(unreadable)?;
     // Without this, a file with a password is read as one without text.
     if pdf.is_encrypted() && !matches!(pdf.authenticate(b""), Ok(true)) {
         return Err(ParseError::document(Fault::Encrypted, "the PDF needs a password"));

@@ -1,5 +1,7 @@
 //! What the bytes are, from the bytes.
 
+use memchr::memmem;
+
 use crate::document::{Format, Hints};
 use crate::error::ParseError;
 
@@ -90,9 +92,9 @@ pub(crate) fn container(bytes: &[u8]) -> Result<Container, ParseError> {
         return Err(ParseError::unsupported("a BMP image"));
     }
     let head = &bytes[..bytes.len().min(PDF_HEADER_REACH)];
-    let at = head.windows(5).position(|window| window == b"%PDF-");
+    let at = memmem::find(head, b"%PDF-");
     // A text that quotes the header is no PDF: only what is no text, or names an object, goes with it.
-    let is_pdf = at.is_some_and(|at| at == 0 || bytes[at..].windows(4).any(|w| w == b" obj"));
+    let is_pdf = at.is_some_and(|at| at == 0 || memmem::find(&bytes[at..], b" obj").is_some());
     Ok(if is_pdf { Container::Pdf } else { Container::Text })
 }
 
