@@ -9,6 +9,8 @@ use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 use encoding_rs::{Encoding, ISO_2022_JP, UTF_8, UTF_16BE, UTF_16LE};
 use memchr::memmem;
 
+use crate::sniff;
+
 /// How far into the file a declaration is looked for, in bytes. HTML says 1024; real pages need more.
 const DECLARATION_REACH: usize = 4096;
 
@@ -64,7 +66,7 @@ fn utf16_without_bom(bytes: &[u8]) -> Option<&'static Encoding> {
     if nuls * 3 >= bytes.len() {
         return Some(encoding);
     }
-    if std::str::from_utf8(bytes).is_ok() {
+    if std::str::from_utf8(bytes).is_ok_and(|text| !sniff::is_binary(text)) {
         return None;
     }
     let (text, had_errors) = encoding.decode_without_bom_handling(bytes);
@@ -144,4 +146,84 @@ fn guess(bytes: &[u8]) -> &'static Encoding {
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Deny);
     detector.feed(bytes, true);
     detector.guess(None, Utf8Detection::Allow)
+}
+
+#[cfg(test)]
+mod tests {
+    use encoding_rs::{
+        BIG5, EUC_JP, EUC_KR, Encoding, GBK, ISO_2022_JP, SHIFT_JIS, WINDOWS_1251, WINDOWS_1252,
+    };
+
+    use super::decode;
+
+    const KOREAN: &str = "문서 색인 작업은 매일 새벽 두 시에 시작한다.\n실패한 조각만 다시 시도한다.\n";
+    const JAPANESE: &str = "文書の索引は毎朝二時に始まります。失敗した断片だけをもう一度試します。";
+    const CHINESE: &str = "文档索引每天凌晨两点开始。失败的片段将在三十秒后重试，其余的不再计算。";
+    const RUSSIAN: &str = "Индексирование документов начинается каждый день в два часа ночи.";
+    const FRENCH: &str = "L’indexation des documents commence à deux heures du matin, même en été.";
+
+    fn utf16(text: &str, bytes_of: fn(u16) -> [u8; 2]) -> Vec<u8> {
+        text.encode_utf16().flat_map(bytes_of).collect()
+    }
+
+    #[track_caller]
+    fn assert_decodes(bytes: &[u8], declared: Option<&str>, text: &str, encoding: &str) {
+        let decoded = decode(bytes, declared);
+        assert_eq!((&*decoded.text, decoded.encoding), (text, encoding));
+    }
+
+    #[test]
+    fn an_undeclared_encoding_is_found() {
+        let encodings: [(&'static Encoding, &str); 7] = [
+            (EUC_KR, KOREAN),
+            (SHIFT_JIS, JAPANESE),
+            (EUC_JP, JAPANESE),
+            (ISO_2022_JP, JAPANESE),
+            (GBK, CHINESE),
+            (WINDOWS_1251, RUSSIAN),
+            (WINDOWS_1252, FRENCH),
+        ];
+        for (encoding, text) in encodings {
+            assert_decodes(&encoding.encode(text).0, None, text, encoding.name());
+        }
+        assert_decodes(KOREAN.as_bytes(), None, KOREAN, "UTF-8");
+    }
+
+    #[test]
+    fn utf16_needs_no_mark() {
+        for text in [FRENCH, KOREAN, RUSSIAN, JAPANESE] {
+            // Japanese has no space to give it away, but a line end.
+            let text = format!("{text}\n");
+            assert_decodes(&utf16(&text, u16::to_le_bytes), None, &text, "UTF-16LE");
+            assert_decodes(&utf16(&text, u16::to_be_bytes), None, &text, "UTF-16BE");
+        }
+    }
+
+    #[test]
+    fn a_mark_decides_and_is_no_text() {
+        let marked = format!("\u{FEFF}{KOREAN}");
+        assert_decodes(marked.as_bytes(), Some("euc-kr"), KOREAN, "UTF-8");
+        assert_decodes(&utf16(&marked, u16::to_le_bytes), None, KOREAN, "UTF-16LE");
+        assert_decodes(&utf16(&marked, u16::to_be_bytes), None, KOREAN, "UTF-16BE");
+        let utf32: Vec<u8> = marked.chars().flat_map(|c| u32::from(c).to_le_bytes()).collect();
+        assert_decodes(&utf32, None, KOREAN, "UTF-32LE");
+    }
+
+    #[test]
+    fn a_declaration_is_believed_where_the_bytes_agree() {
+        let page = format!("<html><meta charset='big5'><p>{}", "文件索引");
+        assert_decodes(&BIG5.encode(&page).0, None, &page, "Big5");
+        let page = "<?xml version='1.0' encoding=\"windows-1251\"?><p>Да</p>";
+        assert_decodes(&WINDOWS_1251.encode(page).0, None, page, "windows-1251");
+        assert_decodes(&WINDOWS_1251.encode("Да").0, Some("windows-1251"), "Да", "windows-1251");
+    }
+
+    #[test]
+    fn a_false_declaration_is_not_believed() {
+        assert_decodes(&EUC_KR.encode(KOREAN).0, Some("utf-8"), KOREAN, "EUC-KR");
+        assert_decodes("é Korean 한글".as_bytes(), Some("iso-8859-1"), "é Korean 한글", "UTF-8");
+        let page = "<meta charset=utf-16><p>é";
+        assert_decodes(page.as_bytes(), None, page, "UTF-8");
+        assert_decodes(b"plain", Some("no such charset"), "plain", "UTF-8");
+    }
 }

@@ -261,3 +261,84 @@ fn fold_lines(text: &str, indented: bool) -> String {
     }
     folded
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{line, markdown, text};
+
+    #[test]
+    fn a_word_broken_over_a_line_end_is_whole_again() {
+        for (raw, cleaned) in [
+            ("The idempo-\ntency key", "The idempotency key"),
+            ("the exist-\n   ing job", "the existing job"),
+            ("ex\u{AD}\ntra", "extra"),
+            ("a re-entrant lock,\nre-\nentrant", "a re-entrant lock,\nre-entrant"),
+            ("state-of-the-\nart", "state-of-the-art"),
+            ("Jean-\nPaul", "Jean-Paul"),
+            ("pages 10-\n12", "pages 10-12"),
+            ("an e-\nmail", "an e-mail"),
+            ("inter-\nna-\ntional", "international"),
+            ("Heading\n-------\ntext", "Heading\n-------\ntext"),
+            ("one -\ntwo", "one -\ntwo"),
+            ("a list:\nitem-\n- next", "a list:\nitem-\n- next"),
+            ("the end-", "the end-"),
+        ] {
+            assert_eq!(text(raw), cleaned, "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_typed_finds_what_was_read() {
+        for (read, typed) in [
+            ("\u{1112}\u{1161}\u{11AB}\u{1100}\u{1173}\u{11AF}", "한글"),
+            ("e\u{301}te\u{301}", "été"),
+            ("e\u{200B}\u{301}", "é"),
+            ("ﬁne oﬃce", "fine office"),
+            ("利⽤", "利用"),
+            ("a\u{A0}b\u{3000}c", "a b c"),
+            ("\u{FEFF}start", "start"),
+            ("pay\u{202E}ment", "payment"),
+            ("nul\0byte \u{7}bell", "nulbyte bell"),
+        ] {
+            assert_eq!(line(read), typed);
+            assert_eq!(text(read), typed);
+        }
+    }
+
+    #[test]
+    fn lines_and_paragraphs_stay_and_blanks_fold() {
+        assert_eq!(text("one \t two  \r\n  three\n\n\n\n\u{C}four\rfive\n"), "one two\nthree\n\nfour\nfive");
+    }
+
+    #[test]
+    fn code_keeps_its_shape() {
+        let raw = "#  Title\n\n\n```rust\nfn  a() {\n\n\n    b-\nc();  \n}\n```\n- one\n    -   two\n";
+        let cleaned = "# Title\n\n```rust\nfn  a() {\n\n\n    b-\nc();\n}\n```\n- one\n    - two";
+        assert_eq!(markdown(raw), cleaned);
+    }
+
+    #[test]
+    fn a_fence_is_closed_by_its_own_kind_only() {
+        let raw = "~~~~\n```\na  b\n~~~\n~~~~\nc  d";
+        assert_eq!(markdown(raw), "~~~~\n```\na  b\n~~~\n~~~~\nc d");
+    }
+
+    proptest! {
+        #[test]
+        fn cleaning_twice_changes_nothing(raw in r"([a-zA-Z0-9 \t\n\r`~#\-\u{2010}\u{AD}\u{301}\u{200B}\u{FB01}\u{1112}\u{1161}]|.){0,60}") {
+            for clean in [text, line, markdown] {
+                let once = clean(&raw);
+                prop_assert_eq!(clean(&once), once);
+            }
+        }
+
+        #[test]
+        fn a_clean_text_holds_nothing_invisible(raw in any::<String>()) {
+            let clean = text(&raw);
+            let is_invisible = |c: char| (c.is_control() && c != '\n') || c == char::from_u32(0xFEFF).unwrap();
+            prop_assert!(!clean.contains(is_invisible), "{:?}", clean);
+        }
+    }
+}

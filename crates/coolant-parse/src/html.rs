@@ -430,3 +430,6 @@ fn is_block(name: &str) -> bool {
             | "xmp"
     )
 }
+
+#[cfg(test)]
+mod tests;

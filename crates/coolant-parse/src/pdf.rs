@@ -65,20 +65,24 @@ struct Reading {
     /// Characters that stand for glyphs nobody could name.
     garbage: usize,
     failed_pages: usize,
+    /// Whether its streams unpack to more than any reader will take.
+    is_bomb: bool,
 }
 
 impl Reading {
-    fn new(title: Option<String>, pages: Vec<Page>, failed_pages: usize) -> Self {
+    fn new(title: Option<String>, pages: Vec<Page>) -> Self {
         let characters = || pages.iter().flat_map(|page| page.text.chars());
         let readable = characters().filter(|c| c.is_alphanumeric()).count();
         let garbage = characters().filter(|c| is_garbage(*c)).count();
-        Self { pdf: Pdf { title, pages }, readable, garbage, failed_pages }
+        Self { pdf: Pdf { title, pages }, readable, garbage, failed_pages: 0, is_bomb: false }
     }
 
     fn why_empty(&self, bytes: &[u8]) -> ParseError {
         let tail = &bytes[bytes.len().saturating_sub(END_MARK_REACH)..];
         let is_whole = memmem::find(tail, END_MARK).is_some();
-        if !is_whole {
+        if self.is_bomb {
+            ParseError::document(Fault::TooLarge, "the streams of the PDF unpack to too many bytes")
+        } else if !is_whole {
             ParseError::damaged("the PDF breaks off, and no text could be saved")
         } else if self.failed_pages > 0 {
             ParseError::damaged("the pages of the PDF could not be read")
@@ -96,7 +100,9 @@ fn is_garbage(c: char) -> bool {
 fn read_first(bytes: &[u8], means: Means<'_>) -> Result<Reading, ParseError> {
     // Its errors may quote the document, so their texts go no further.
     let unreadable = |_| ParseError::damaged("the PDF's structure could not be read");
-    let pdf = PdfDocument::from_bytes(mend::checksums(bytes).into_owned()).map_err(unreadable)?;
+    let mended = mend::checksums(bytes);
+    let is_bomb = mended.is_bomb;
+    let pdf = PdfDocument::from_bytes(mended.bytes.into_owned()).map_err(unreadable)?;
     // Without this, a file with a password is read as one without text.
     if pdf.is_encrypted() && !matches!(pdf.authenticate(b""), Ok(true)) {
         return Err(ParseError::document(Fault::Encrypted, "the PDF needs a password"));
@@ -136,12 +142,12 @@ fn read_first(bytes: &[u8], means: Means<'_>) -> Result<Reading, ParseError> {
             break;
         }
     }
-    Ok(Reading::new(title(&pdf), pages, failed))
+    Ok(Reading { failed_pages: failed, is_bomb, ..Reading::new(title(&pdf), pages) })
 }
 
 fn read_second(bytes: &[u8], means: Means<'_>) -> Option<Reading> {
     let pages = poppler::pages(means.pdftotext?, bytes, means.text_bytes)?;
-    Some(Reading::new(None, pages, 0))
+    Some(Reading::new(None, pages))
 }
 
 /// The title in the document's information, unless a program filled it in.

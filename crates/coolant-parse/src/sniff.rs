@@ -210,3 +210,46 @@ fn looks_like_markdown(text: &str) -> bool {
     ];
     signs.iter().filter(|sign| **sign).count() >= 2
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{container, text_format};
+    use crate::document::{Format, Hints};
+
+    fn format(text: &str, filename: Option<&str>, content_type: Option<&str>) -> Format {
+        let hints =
+            Hints { filename: filename.map(str::to_owned), content_type: content_type.map(str::to_owned) };
+        text_format(text, &hints)
+    }
+
+    #[test]
+    fn the_bytes_decide_and_a_name_breaks_ties() {
+        for (text, filename, content_type, right) in [
+            ("<!DOCTYPE HTML><p>a", Some("a.md"), Some("text/markdown"), Format::Html),
+            ("<?xml version='1.0'?>\n<!-- c --><html>", Some("a.txt"), None, Format::Html),
+            ("<p>a</p>", Some("a.html"), None, Format::Html),
+            ("<p>a</p>", None, Some("Text/HTML; charset=utf-8"), Format::Html),
+            ("<p>a</p>", None, None, Format::Html),
+            ("<p>a</p>", Some("a.txt"), None, Format::Text),
+            ("no tags", Some("a.html"), Some("text/html"), Format::Text),
+            ("# a", Some("README.MD"), None, Format::Markdown),
+            ("# a", None, Some("text/markdown"), Format::Markdown),
+            ("# a", Some("a.py"), None, Format::Text),
+            ("# a\n\n- b", None, None, Format::Markdown),
+            ("# a\n\n- b", Some("a.txt"), None, Format::Text),
+            ("a < b and c > d", None, None, Format::Text),
+            ("<?xml version='1.0'?><feed/>", None, None, Format::Text),
+        ] {
+            assert_eq!(format(text, filename, content_type), right, "{text} {filename:?} {content_type:?}");
+        }
+    }
+
+    #[test]
+    fn words_that_begin_like_a_magic_number_are_text() {
+        for text in
+            ["ID3 tags", "MZ and PE", "BM is a name", "Rar! she cried", "OTTO and ftyp", "Convert AVI now"]
+        {
+            assert!(container(text.as_bytes()).is_ok(), "{text}");
+        }
+    }
+}

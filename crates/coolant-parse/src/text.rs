@@ -51,3 +51,26 @@ fn first_heading(body: &str) -> Option<String> {
         Some(clean::line(heading.trim_end_matches('#'))).filter(|title| !title.is_empty())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::markdown;
+
+    #[test]
+    fn front_matter_gives_the_title_and_no_heading() {
+        let read = markdown("\u{FEFF}---\ntitle: \"Guide\"\ntags: [a]\n---\n# 색인 안내\n\ntext\n");
+        assert_eq!(read.title.as_deref(), Some("Guide"));
+        assert_eq!(read.markdown, "title: \"Guide\"\ntags: [a]\n\n# 색인 안내\n\ntext");
+    }
+
+    #[test]
+    fn without_front_matter_the_first_top_heading_is_the_title() {
+        let read = markdown("## Low\n```\n# no heading\n```\n# High #\ntext");
+        assert_eq!(read.title.as_deref(), Some("High"));
+    }
+
+    #[test]
+    fn a_rule_is_no_front_matter() {
+        assert_eq!(markdown("---\n\ntext\n\n---\n").markdown, "---\n\ntext\n\n---");
+    }
+}

@@ -1,6 +1,8 @@
 //! Real documents with their right results, from the folder that `COOLANT_CASES` names. Each of its
 //! `pdf` and `text` folders holds a `manifest.json`.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
 mod common;
 
 use std::path::{Path, PathBuf};

@@ -30,6 +30,12 @@ fn misbehave(how: &str) -> ExitCode {
             }
             std::process::abort();
         }
+        "count-variables" => {
+            let variables = std::env::vars_os().count();
+            let message = format!("{variables} variables");
+            let _ =
+                writeln!(io::stdout(), "{{\"fault\":{{\"fault\":\"no_text\",\"message\":\"{message}\"}}}}");
+        }
         "garble" => {
             let _ = writeln!(io::stdout(), "{{\"page\":");
             loop {

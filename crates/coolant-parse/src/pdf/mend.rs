@@ -15,8 +15,16 @@ const MOST_UNPACKED: usize = 256 << 20;
 /// How far back a stream's dictionary is searched for its kind, in bytes.
 const DICTIONARY_REACH: usize = 400;
 
-/// The file with right checksums; the same bytes where they all were.
-pub(super) fn checksums(bytes: &[u8]) -> Cow<'_, [u8]> {
+/// A file with right checksums.
+pub(super) struct Mended<'a> {
+    /// The same bytes where all checksums were right.
+    pub(super) bytes: Cow<'a, [u8]>,
+    /// Whether its streams unpack to more than a page can need.
+    pub(super) is_bomb: bool,
+}
+
+/// Makes the checksums of all streams right, but for pictures.
+pub(super) fn checksums(bytes: &[u8]) -> Mended<'_> {
     let mut mended = Cow::Borrowed(bytes);
     let mut budget = MOST_UNPACKED;
     for at in memmem::find_iter(bytes, b"stream") {
@@ -27,7 +35,7 @@ pub(super) fn checksums(bytes: &[u8]) -> Cow<'_, [u8]> {
         if let Some(unpacked) = Unpacked::from(&bytes[start..], &mut budget) {
             let end = start + unpacked.checksum_at;
             let right = unpacked.checksum.to_be_bytes();
-            let is_closed = bytes.get(end + 4..).is_some_and(|rest| is_end_of_stream(rest));
+            let is_closed = bytes.get(end + 4..).is_some_and(is_end_of_stream);
             if is_closed && bytes[end..end + 4] != right {
                 mended.to_mut()[end..end + 4].copy_from_slice(&right);
             }
@@ -36,7 +44,7 @@ pub(super) fn checksums(bytes: &[u8]) -> Cow<'_, [u8]> {
             break;
         }
     }
-    mended
+    Mended { bytes: mended, is_bomb: budget == 0 }
 }
 
 /// Where the data of the stream begins whose keyword stands `at`, if it is a zlib stream.
@@ -144,12 +152,12 @@ mod tests {
 
     #[test]
     fn a_wrong_checksum_is_made_right() {
-        assert_eq!(*checksums(&stream("the end of the page", 0xFF)), *stream("the end of the page", 0));
+        assert_eq!(*checksums(&stream("the end of the page", 0xFF)).bytes, *stream("the end of the page", 0));
     }
 
     #[test]
     fn a_right_file_is_not_copied() {
         let right = stream("the end of the page", 0);
-        assert!(matches!(checksums(&right), std::borrow::Cow::Borrowed(_)));
+        assert!(matches!(checksums(&right).bytes, std::borrow::Cow::Borrowed(_)));
     }
 }

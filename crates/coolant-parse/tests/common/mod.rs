@@ -1,6 +1,6 @@
 //! Fixtures made in code, and the parser as the product uses it.
 
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use std::io::{Cursor, Write};
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use coolant_parse::{Document, Hints, Limits, ParseError, Parser};
 use unicode_normalization::UnicodeNormalization;
+use zip::CompressionMethod;
 use zip::write::SimpleFileOptions;
 
 /// A parser whose children are the test binary of this crate.
@@ -39,12 +40,14 @@ pub fn folded(text: &str) -> String {
 }
 
 /// A PDF of the given objects, numbered from 1, with a correct cross-reference table.
-pub fn pdf(objects: &[&str], trailer: &str) -> Vec<u8> {
+pub fn pdf<Object: AsRef<[u8]>>(objects: &[Object], trailer: &str) -> Vec<u8> {
     let mut out = b"%PDF-1.7\n".to_vec();
     let mut offsets = Vec::new();
     for (object, number) in objects.iter().zip(1..) {
         offsets.push(out.len());
-        writeln!(out, "{number} 0 obj\n{object}\nendobj").unwrap();
+        writeln!(out, "{number} 0 obj").unwrap();
+        out.extend(object.as_ref());
+        out.extend(b"\nendobj\n");
     }
     let xref = out.len();
     writeln!(out, "xref\n0 {}\n0000000000 65535 f ", objects.len() + 1).unwrap();
@@ -73,14 +76,16 @@ pub fn pdf_of(pages: &[&str]) -> Vec<u8> {
         let content = format!("BT /F 12 Tf 60 700 Td ({text}) Tj ET");
         objects.push(format!("<< /Length {} >>\nstream\n{content}\nendstream", content.len()));
     }
-    let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
     pdf(&objects, "")
 }
 
 pub fn archive(parts: &[(&str, &[u8])]) -> Vec<u8> {
     let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
     for (name, bytes) in parts {
-        writer.start_file(*name, SimpleFileOptions::default()).unwrap();
+        // Stored where packing would make a small part look like a bomb.
+        let method =
+            if bytes.len() < 100 << 20 { CompressionMethod::Stored } else { CompressionMethod::Deflated };
+        writer.start_file(*name, SimpleFileOptions::default().compression_method(method)).unwrap();
         writer.write_all(bytes).unwrap();
     }
     writer.finish().unwrap().into_inner()
