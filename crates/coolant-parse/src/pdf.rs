@@ -15,6 +15,7 @@ use crate::read::{Means, holds_text};
 use crate::wire::{self, MOST_PAGES};
 
 mod mend;
+mod r5;
 mod rtl;
 
 /// A PDF's pages, those without text left out, and its title.
@@ -102,7 +103,10 @@ fn read_first(bytes: &[u8], means: Means<'_>) -> Result<Reading, ParseError> {
     let unreadable = |_| ParseError::damaged("the PDF's structure could not be read");
     let mended = mend::checksums(bytes);
     let is_bomb = mended.is_bomb;
-    let pdf = PdfDocument::from_bytes(mended.bytes.into_owned()).map_err(unreadable)?;
+    let mut pdf = PdfDocument::from_bytes(mended.bytes.to_vec()).map_err(unreadable)?;
+    if let Some(rewrapped) = r5::as_revision_6(&mended.bytes, &pdf) {
+        pdf = PdfDocument::from_bytes(rewrapped).map_err(unreadable)?;
+    }
     // Without this, a file with a password is read as one without text.
     if pdf.is_encrypted() && !matches!(pdf.authenticate(b""), Ok(true)) {
         return Err(ParseError::document(Fault::Encrypted, "the PDF needs a password"));
