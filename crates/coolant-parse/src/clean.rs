@@ -21,7 +21,7 @@ pub fn text(raw: &str) -> String {
 /// Cleans a title, a heading or a query to one line.
 #[must_use]
 pub fn line(raw: &str) -> String {
-    characters(raw).split_whitespace().collect::<Vec<_>>().join(" ")
+    join_hyphenated(&characters(raw)).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Cleans Markdown: indentation stays, and the inside of code fences loses invisible characters only.
@@ -286,6 +286,7 @@ mod tests {
             ("the end-", "the end-"),
         ] {
             assert_eq!(text(raw), cleaned, "{raw:?}");
+            assert_eq!(line(raw), cleaned.replace('\n', " "), "{raw:?}");
         }
     }
 

@@ -37,8 +37,8 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Office, ParseError> {
     let document = undoc::parse_bytes(bytes).map_err(|error| fault(&error))?;
     let mut blocks = Vec::new();
     for section in &document.sections {
-        // Sheets and slides have names; a Word section has none.
-        if let Some(name) = section.name.as_ref().filter(|_| format != Format::Docx) {
+        // A sheet is called something; a slide only has a number, and a title of its own among its blocks.
+        if let Some(name) = section.name.as_ref().filter(|_| format == Format::Xlsx) {
             blocks.push(Block::Heading(1, name.clone()));
         }
         for block in &section.content {
