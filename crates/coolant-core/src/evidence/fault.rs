@@ -55,6 +55,8 @@ pub(crate) struct Fault {
     pub(crate) inner_status: Option<u16>,
     /// Names of the fault, outermost first, as written.
     pub(crate) codes: Vec<String>,
+    /// The same in the form that they are compared in.
+    pub(crate) bare_codes: Vec<String>,
     /// What is said, as written.
     pub(crate) texts: Vec<String>,
     /// All of `texts` in the form that phrases are matched against.
@@ -94,7 +96,10 @@ impl Fault {
         if fault.inner_status.is_none() && !matches!(evidence.status, Some(400..=499)) {
             fault.inner_status = status_in_words(&fault.words);
         }
-        fault.status = fault.inner_status.or(evidence.status);
+        fault.bare_codes = fault.codes.iter().map(|code| matching::bare_code(code)).collect();
+        let outer = evidence.status.filter(|status| *status >= 300);
+        fault.status =
+            fault.inner_status.or(outer).or_else(|| matching::family_status(&fault)).or(evidence.status);
         fault
     }
 }
@@ -275,7 +280,7 @@ fn is_error_status(digits: &str) -> bool {
 
 /// `Error code: 429`, `status code 503`, `<400> InternalError`: a status that a client library put in words.
 fn status_in_words(words: &str) -> Option<u16> {
-    const BEFORE: [&str; 7] = [
+    const BEFORE: [&str; 10] = [
         "error code: ",
         "status code: ",
         "status code ",
@@ -283,6 +288,9 @@ fn status_in_words(words: &str) -> Option<u16> {
         "http status ",
         "http error ",
         "http/1.1 ",
+        "got status: ",
+        "with status ",
+        "returned status ",
     ];
     let three = |text: &str| {
         let digits: String = text.chars().take_while(char::is_ascii_digit).collect();

@@ -169,16 +169,7 @@ pub(crate) fn decide(fault: &Fault) -> Verdict {
     if let Some(rule) = RULES.iter().find(|rule| rule.meets(Column::Status, fault)) {
         return rule.verdict(Column::Status);
     }
-    // Under a 200 or in a frame the family's name is all there is in place of a status.
-    let stand_in = FAMILY_STATUS.iter().find(|(codes, _)| has_code(fault, codes)).map(|(_, status)| *status);
-    let status = match fault.status {
-        Some(error @ 400..=599) => Some(error),
-        _ => stand_in,
-    };
-    let by_status = status
-        .and_then(|status| RULES.iter().find(|rule| rule.status.contains(&status)))
-        .map(|rule| rule.verdict(Column::Status));
-    by_status.unwrap_or_else(|| unknown(fault.status))
+    unknown(fault.status)
 }
 
 /// Decides by what the body says, without the status.
@@ -221,14 +212,17 @@ fn unknown(status: Option<u16>) -> Verdict {
 /// Whether the fault carries one of these codes.
 pub(crate) fn has_code(fault: &Fault, list: &str) -> bool {
     list.split_ascii_whitespace().any(|entry| match entry.split_once('/') {
-        None => fault.codes.iter().any(|code| same_code(code, entry)),
-        Some((vendor, _)) if matches!(vendor, "minimax" | "baidu") => {
-            fault.codes.iter().any(|code| code == entry)
-        }
+        None => fault.bare_codes.iter().any(|code| is_code(code, entry)),
+        Some(("minimax" | "baidu", _)) => fault.codes.iter().any(|code| code == entry),
         Some((vendor, number)) => {
-            of_vendor(fault.provider.as_deref(), vendor) && fault.codes.iter().any(|code| code == number)
+            fault.codes.iter().any(|code| code == number) && of_vendor(fault.provider.as_deref(), vendor)
         }
     })
+}
+
+/// The status that a family's name stands for, where no status was sent: in a stream or a frame.
+pub(crate) fn family_status(fault: &Fault) -> Option<u16> {
+    FAMILY_STATUS.iter().find(|(codes, _)| has_code(fault, codes)).map(|(_, status)| *status)
 }
 
 /// Whether a bare number may be that vendor's: always, unless the provider is one that numbers its own.
@@ -243,22 +237,34 @@ fn of_vendor(provider: Option<&str>, vendor: &str) -> bool {
     known.is_none_or(|(name, _)| *name == vendor)
 }
 
-/// Compares codes by their letters and digits, without case and without the ending that only says that
-/// it is a code.
-fn same_code(code: &str, entry: &str) -> bool {
-    let letters = |text: &str| text.bytes().filter(u8::is_ascii_alphanumeric).count();
-    let bare = |text| {
-        let length = letters(text);
-        let endings: &[&str] = &["exception", "error"];
-        let lower = squash(text);
-        endings.iter().find(|end| lower.ends_with(**end)).map_or(length, |end| length - end.len())
-    };
-    let first = |text: &str, count: usize| {
-        let bytes = text.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_lowercase());
-        bytes.take(count).collect::<Vec<_>>()
-    };
-    let (left, right) = (bare(code), bare(entry));
-    left == right && left > 0 && first(code, left) == first(entry, right)
+/// A code by its letters and digits, without case and without the ending that only says that it is a
+/// code. What is left must still say something: `api_error` is not `api`.
+pub(crate) fn bare_code(code: &str) -> String {
+    let code = squash(code);
+    let ending =
+        CODE_ENDINGS.iter().find(|end| code.len() > end.len() + SHORTEST_CODE && code.ends_with(**end));
+    code[..code.len() - ending.map_or(0, |end| end.len())].to_owned()
+}
+
+const CODE_ENDINGS: [&str; 2] = ["exception", "error"];
+/// A shorter code needs its ending.
+const SHORTEST_CODE: usize = 5;
+
+/// Whether an entry of the table is that bare code, with or without an ending. Run for each entry of the
+/// table, so it allocates nothing.
+fn is_code(bare: &str, entry: &str) -> bool {
+    let mut letters = entry.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_lowercase());
+    if bare.is_empty() || !bare.bytes().all(|b| letters.next() == Some(b)) {
+        return false;
+    }
+    let mut ending = letters.peekable();
+    if ending.peek().is_none() {
+        return true;
+    }
+    bare.len() > SHORTEST_CODE && {
+        let left = ending.count();
+        CODE_ENDINGS.iter().any(|end| left == end.len() && squash(entry).ends_with(end))
+    }
 }
 
 /// Whether one of the phrases stands in the words; both in the form of [`normalise`].

@@ -165,7 +165,7 @@ impl Answer {
             || part.get("toolUse").is_some();
         match kind {
             "refusal" => {
-                self.refuse(part.get("refusal").and_then(Value::as_str).unwrap_or("no reason given"))
+                self.refuse(part.get("refusal").and_then(Value::as_str).unwrap_or("no reason given"));
             }
             "thinking" | "reasoning" | "thinking_delta" | "reasoning_text" => {}
             _ => self.text_from(part.get("text")),

@@ -44,11 +44,14 @@ pub(crate) fn leading(text: &str) -> Option<Duration> {
     ends.then(|| duration(nanos)).flatten()
 }
 
-/// `02:10:33`, hours first.
+/// `02:10:33`, hours first, or `6.02:10:33` with days before them, as .NET writes it.
 fn clock(text: &str) -> Option<u128> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != ':').unwrap_or(text.len());
-    let mut parts = text[..end].split(':').map(|part| part.parse::<u128>().ok().filter(|_| part.len() <= 3));
-    let (hours, minutes, secs) = (parts.next()??, parts.next()??, parts.next()??);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != ':' && c != '.').unwrap_or(text.len());
+    let mut parts = text[..end].trim_end_matches('.').split(':');
+    let number = |text: &str| text.parse::<u128>().ok().filter(|_| text.len() <= 3);
+    let (first, minutes, secs) = (parts.next()?, number(parts.next()?)?, number(parts.next()?)?);
+    let (days, hours) = first.split_once('.').unwrap_or(("0", first));
+    let hours = number(days)? * 24 + number(hours)?;
     (minutes < 60 && secs < 60 && parts.next().is_none())
         .then_some((hours * 3600 + minutes * 60 + secs) * 1_000_000_000)
 }

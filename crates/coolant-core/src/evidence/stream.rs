@@ -2,10 +2,6 @@
 
 use serde_json::Value;
 
-/// How many events are looked at. The end of a stream matters more than its middle, so of a longer one
-/// the first half and the last half of these are kept.
-const MAX_EVENTS: usize = 20_000;
-
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Event {
@@ -157,9 +153,6 @@ fn json_lines(text: &str) -> Option<Vec<Event>> {
             Ok(data) => events.push(Event { name: None, data }),
             Err(_) if !events.is_empty() => break,
             Err(_) => return None,
-        }
-        if events.len() > MAX_EVENTS {
-            events.drain(MAX_EVENTS / 2..MAX_EVENTS / 2 + 1);
         }
     }
     (!events.is_empty()).then_some(events)

@@ -43,10 +43,10 @@ pub(crate) fn refine(fault: &Fault, mut verdict: Verdict, mut stated: Stated) ->
         FailureClass::Overloaded if is_long && fault.status == Some(429) => {
             verdict = as_quota(verdict, "long_wait");
         }
-        FailureClass::Overloaded if verdict.rule == "loading" => {
-            if stated.wait.is_some_and(|wait| wait >= LONG_LOADING) {
-                verdict.retry = Retry::Conditional;
-            }
+        FailureClass::Overloaded
+            if verdict.rule == "loading" && stated.wait.is_some_and(|wait| wait >= LONG_LOADING) =>
+        {
+            verdict.retry = Retry::Conditional;
         }
         FailureClass::QuotaExhausted if verdict.retry == Retry::Conditional => {
             let shortest = if has_long_window(fault) { LONG } else { SHORTEST_RESET };

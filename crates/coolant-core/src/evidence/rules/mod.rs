@@ -5,6 +5,8 @@
 //! rows whose phrases may stand in the same text, and the order is: money, capacity, size against limit,
 //! long windows, key, permission, filter, length, batch and settings, missing models, time, rest, rate.
 //!
+//! Beside it: calls without an answer (`no_answer`) and reasons why an answer ended (`finish`).
+//!
 //! A phrase must be safe in the text of any provider. If two use the same words with different meanings,
 //! the row says under which status the words count, or which words or codes forbid it.
 
@@ -13,6 +15,12 @@ use crate::failure::FailureClass::{
     Auth, ContentFiltered, ContextTooLong, InvalidOutput, InvalidRequest, Network, NotFound, Overloaded,
     Permission, QuotaExhausted, RateLimited, Timeout, UpstreamError,
 };
+
+mod finish;
+mod no_answer;
+
+pub(super) use finish::FINISH;
+pub(super) use no_answer::NO_ANSWER;
 
 use super::Retry::{Conditional, No, Yes};
 use super::matching::Rule;
@@ -58,7 +66,8 @@ pub(super) const RULES: &[Rule] = &[
              past invoices | unpaid invoice | unpaid bill | overdue payment | payment overdue | \
              payment required | payment is required | account * good standing | \
              account is not active, please check your billing | please recharge | please top up | \
-             budget has been exceeded | exceeded budget | over budget | exceeded your current quota | \
+             budget has been exceeded | exceeded budget | over budget | key limit exceeded | credit limit exceeded | \
+             invalid payment | valid payment instrument | exceeded your current quota | \
              check your plan and billing | balance is insufficient | balance not enough | \
              balance is not enough | balance is too low | account balance * negative | enable billing | \
              requires billing to be enabled | 余额不足 | 欠费 | 账户余额 | 请充值",
@@ -94,10 +103,10 @@ pub(super) const RULES: &[Rule] = &[
              resource_unavailable no_capacity capacity_exceeded capacity_not_available \
              service_tier_capacity_exceeded \
              insufficient_capacity slow_down queue_full system_busy mistral/3505 zai/1305 zai/1312 \
-             siliconflow/50501 siliconflow/50505 server_busy engine_overloaded_error",
+             siliconflow/50501 siliconflow/50505 server_busy queue_exceeded",
         )
         .says(
-            "overloaded | over capacity | at capacity | capacity exceeded | no capacity | \
+            "overloaded | over capacity | at capacity | capacity * exceeded | no capacity | \
              insufficient capacity | not enough capacity | capacity constraints | lack of capacity | \
              capacity * not available | capacity is not | out of capacity | exceeded * capacity for this model | \
              high demand | high load | heavy load | peak load | high traffic | high volume of requests | \
@@ -108,13 +117,13 @@ pub(super) const RULES: &[Rule] = &[
         )
         .unless_says("exhausted your capacity on | reduce * capacity"),
     // --- One request against the size of a budget: it can never fit.
-    Rule::new("larger_than_limit", ContextTooLong, No, Job).shows(window::request_over_limit),
+    Rule::new("larger_than_limit", ContextTooLong, No, Job).shows(window::request_over_limit).not_under(&[400, 422]),
     // --- Long windows: minutes of backoff are useless.
     Rule::new("usage_limit", QuotaExhausted, Conditional, Credential)
         .codes(
             "GoUsageLimitError usage_limit_reached usage_limit_exceeded usage_not_included QUOTA_EXHAUSTED \
              daily_limit_exceeded dailyLimitExceeded daily_quota_exceeded monthly_limit_exceeded \
-             weekly_limit_reached QuotaExceeded quota_exceeded SetLimitExceeded AllocationQuota \
+             weekly_limit_reached QuotaExceeded quota_exceeded SetLimitExceeded \
              zai/1304 zai/1308 zai/1310 baidu/4 baidu/17 baidu/19",
         )
         .says(
@@ -129,13 +138,15 @@ pub(super) const RULES: &[Rule] = &[
         .says("exceeds the service quota for your account"),
     Rule::new("throttled", RateLimited, Yes, Credential)
         .codes(
-            "ThrottlingException Throttling RateQuota BurstRate ThrottledException TooManyRequestsException \
+            "ThrottlingException Throttling RateQuota BurstRate ThrottledException \
              RequestLimitExceeded RequestThrottled ProvisionedThroughputExceededException limit_requests \
-             rate_limited rateLimitExceeded userRateLimitExceeded limit_burst_rate \
+             rate_limited userRateLimitExceeded limit_burst_rate \
              concurrency_limit_exceeded EndpointTPMExceeded EndpointRPMExceeded mistral/1300 \
              zai/1302 zai/1303 minimax/1002 baidu/18 baidu/336501 baidu/336502",
         )
-        .says("too many tokens, please wait | too many requests, please wait | wait before trying again"),
+        .says("too many tokens, please wait | too many requests, please wait | wait before trying again | \
+             enqueued token limit")
+        .shows(says_rate_first),
     // --- The key.
     Rule::new("session_expired", Auth, Conditional, Credential)
         .codes("ExpiredTokenException ExpiredToken TokenRefreshRequired RequestExpired")
@@ -166,12 +177,13 @@ pub(super) const RULES: &[Rule] = &[
              user not found | invalid signature | security token included in the request is invalid | \
              credentials * not found | unable to locate credentials | 令牌 | 身份验证 | 鉴权",
         )
+        .family("authentication_error")
         .unless_says("unauthorized to | not found for account")
         .not_under(&[402, 403, 429, 500, 502, 503, 504]),
     // Under 403 only words that name the key count: "unauthorized" may mean "not allowed" there.
     Rule::new("wrong_key", Auth, No, Credential)
         .says(
-            "api key is invalid | invalid api key | api key not valid | incorrect api key | api key expired | \
+            "authorization failed | api key * leaked | api key is invalid | invalid api key | api key not valid | incorrect api key | api key expired | \
              api key not found | invalid token | token has expired | token expired | signature * does not match | \
              without established identity | unregistered callers | missing authentication token | \
              token included in the request is | provide a valid key | invalid credentials",
@@ -189,12 +201,11 @@ pub(super) const RULES: &[Rule] = &[
         ),
     Rule::new("no_permission", Permission, No, Credential)
         .codes(
-            "permission_error permission_denied PERMISSION_DENIED AccessDeniedException AccessDenied forbidden \
-             VALIDATION_REQUIRED SERVICE_DISABLED CONSUMER_SUSPENDED CONSUMER_INVALID model_access_denied \
-             model_not_allowed insufficient_permissions permission_denied_error Unpurchased ModelNotOpen \
+            "VALIDATION_REQUIRED SERVICE_DISABLED CONSUMER_SUSPENDED CONSUMER_INVALID model_access_denied \
+             model_not_allowed insufficient_permissions Unpurchased ACCESS_TOKEN_SCOPE_INSUFFICIENT ModelNotOpen \
              OptInRequired team_model_access_denied key_model_access_denied must_be_verified \
              organization_disabled account_deactivated account_suspended access_terminated \
-             NotAuthorizedException access_denied model_terms_required user_not_authorized zai/1220 zai/1112 zai/1110 \
+             NotAuthorizedException model_terms_required user_not_authorized zai/1220 zai/1112 zai/1110 \
              zai/1309 zai/1311",
         )
         .says(
@@ -213,6 +224,7 @@ pub(super) const RULES: &[Rule] = &[
              not included in your plan | not available on your plan | access to this model is | \
              model access is denied | 无权 | 没有权限",
         )
+        .family("permission_error permission_denied AccessDenied forbidden")
         .unless_says("does not exist | doesn't exist | not exist or")
         .not_under(TOO_MUCH),
     // --- The provider's filter.
@@ -260,8 +272,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule::new("too_long", ContextTooLong, No, Job)
         .codes(
             "context_length_exceeded exceed_context_size_error ContextWindowExceededError context_too_long \
-             context_length_error prompt_too_long input_too_long tokens_limit_reached token_limit_exceeded \
-             max_tokens_exceeded context_limit_exceeded model_max_prompt_tokens_exceeded \
+             context_length_error prompt_too_long input_too_long tokens_limit_reached context_limit_exceeded model_max_prompt_tokens_exceeded \
              model_context_window_exceeded string_above_max_length max_context_length_exceeded \
              input_length_exceeded zai/1261 minimax/1039 baidu/336007 baidu/336103",
         )
@@ -287,6 +298,7 @@ pub(super) const RULES: &[Rule] = &[
             "overall | please wait | wait before | content policy | string should have at most | \
              per minute | per day",
         )
+        .family("token_limit_exceeded max_tokens_exceeded")
         .not_under(TOO_MUCH),
     // --- Settings of the request.
     Rule::new("needs_other_id", InvalidRequest, No, Upstream).says("on demand throughput"),
@@ -352,8 +364,7 @@ pub(super) const RULES: &[Rule] = &[
         )
         .not_under(&[400, 401, 403, 404, 422]),
     Rule::new("server_failed", UpstreamError, Yes, Upstream)
-        .codes("ModelStreamErrorException incomplete_generation InternalServerException InternalFailure \
-             internal_server_error zai/1234 minimax/1000 minimax/1013")
+        .codes("ModelStreamErrorException incomplete_generation zai/1234 minimax/1000 minimax/1013")
         .says("internal server error | incomplete generation | runner process | bad gateway | \
              upstream connect error | no healthy upstream | something went wrong | \
              unexpected error | server had an error")
@@ -369,9 +380,8 @@ pub(super) const RULES: &[Rule] = &[
              throttled | throttling | call rate limit | quota exceeded for | 请求过于频繁 | 频率 | 限流",
         )
         .family(
-            "rate_limit_exceeded rate_limit_error RATE_LIMIT_EXCEEDED RESOURCE_EXHAUSTED too_many_requests \
-             rate_limit_reached_error RateLimitReached RateLimitExceeded rate_limit_reached rate_limit \
-             rate_limit_exceeded_error RateLimitError",
+            "rate_limit_exceeded rate_limit_error RESOURCE_EXHAUSTED too_many_requests \
+             rate_limit_reached rate_limit",
         )
         .status(&[429])
         .not_under(CLIENTS_FAULT),
@@ -391,12 +401,16 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Family names that stand in for a status where there is none: in a stream, a frame or under a 200.
 pub(super) const FAMILY_STATUS: &[(&str, u16)] = &[
-    ("authentication_error AuthenticationError Unauthorized", 401),
+    ("rate_limit_error rate_limit_exceeded RESOURCE_EXHAUSTED too_many_requests insufficient_quota", 429),
+    ("authentication_error Unauthorized", 401),
     ("permission_error PermissionDeniedError", 403),
     ("not_found_error NOT_FOUND NotFoundError", 404),
     ("overloaded_error UNAVAILABLE ServiceUnavailableError", 503),
     ("timeout_error DEADLINE_EXCEEDED", 504),
-    ("api_error server_error INTERNAL InternalServerError InternalFailure UNKNOWN CANCELLED", 500),
+    (
+        "api_error server_error INTERNAL InternalServerError InternalFailure InternalFailure UNKNOWN CANCELLED",
+        500,
+    ),
     (
         "invalid_request_error INVALID_ARGUMENT FAILED_PRECONDITION OUT_OF_RANGE ValidationException \
          BadRequestError UnprocessableEntityError bad_request invalid_request InvalidParameter validation_error",
@@ -404,103 +418,10 @@ pub(super) const FAMILY_STATUS: &[(&str, u16)] = &[
     ),
 ];
 
-/// Calls without an HTTP answer: the client library's own words.
-pub(super) const NO_ANSWER: &[Rule] = &[
-    Rule::new("tls_trust", Network, No, Upstream).says(
-        "certificate verify failed | self signed certificate | unable to get issuer | \
-         unable to get local issuer | unknownissuer | unknown issuer | invalid peer certificate | \
-         certificate has expired | cert has expired | certificate is not valid | certificate is not trusted | \
-         cert authority invalid | cert common name invalid | cert date invalid | \
-         unable to verify leaf signature | unable to verify the first certificate | \
-         depth zero self signed | x509: | pkix path | cert altname invalid | \
-         hostname mismatch | doesn't match certificate | notvalidforname | unknown ca | caused by sslcert | \
-         certificate unknown | untrusted root | invalidcertificate | sslcertverificationerror",
-    ),
-    Rule::new("bad_address", InvalidRequest, No, Upstream).says(
-        "relative url without a base | invalid url | no scheme supplied | unsupported protocol | \
-         missing schema | url scheme is not allowed | builder error | empty host | invalid uri",
-    ),
-    Rule::new("not_processed", Network, Yes, Upstream).says(
-        "refused stream | goaway | go away | connection closed before message completed",
-    ),
-    Rule::new("connect_timeout", Timeout, Yes, Upstream).says(
-        "connect timeout | connecttimeout | connection timed out | connection timeout | connect timed out | \
-         timed out * connect | timeout * connecting | connect * timed out | dial tcp * i/o timeout | \
-         tls handshake timeout | pooltimeout | pool timeout | und err connect timeout",
-    ),
-    Rule::new("dns_for_now", Network, Yes, Upstream).says(
-        "eai again | temporary failure in name resolution | try again * name resolution | servfail",
-    ),
-    Rule::new("dns", Network, Conditional, Upstream).says(
-        "dns error | enotfound | getaddrinfo | name or service not known | nodename nor servname | \
-         no such host | name resolution | nameresolutionerror | failed to lookup address | failed to resolve | \
-         could not resolve host | no address associated | nxdomain",
-    ),
-    Rule::new("refused", Network, Yes, Upstream).says(
-        "econnrefused | connection refused | actively refused | refused the network connection | ehostunreach | \
-         enetunreach | network is unreachable | no route to host | host is unreachable | \
-         cannot connect to host | enetdown",
-    ),
-    Rule::new("tls_handshake", Network, Conditional, Upstream).says(
-        "wrong version number | handshake failure | handshake failed | tls alert | sslv3 alert | tlsv1 alert | \
-         received corrupt message | eproto | invalidcontenttype | unsupported protocol version | \
-         tunnel connection failed | proxyerror | proxy error | proxy connect",
-    ),
-    Rule::new("cut", Network, Yes, Upstream).says(
-        "econnreset | connection reset | reset by peer | forcibly closed | broken pipe | epipe | socket hang up | \
-         server disconnected | remoteprotocolerror | remotedisconnected | connection aborted | econnaborted | \
-         incomplete chunked read | incompleteread | incomplete read | premature close | prematurely | \
-         incomplete message | unexpected eof | unexpected end of file | und err socket | other side closed | \
-         peer closed connection | connection closed | closed connection | connection was closed | \
-         error decoding response body | error reading a body | body error | stream error | stream closed | stream was reset | \
-         rst stream | chunkedencodingerror | protocolerror | connection lost | connection error | \
-         connectionerror | fetch failed | network error | networkerror | readerror | writeerror | \
-         failed to fetch | terminated | content length mismatch | transfer closed | \
-         unexpected end of json input | error sending request | eof occurred in violation",
-    )
-    .unless_says("timed out | timeout"),
-    Rule::new("no_answer_in_time", Timeout, Conditional, Upstream).says(
-        "timed out | timeout | timedout | etimedout | deadline | aborterror | operation was aborted | \
-         readtimeout | writetimeout | took too long | time out | request aborted | was cancelled | canceled",
-    ),
-    // Timers named inside a longer word (`APITimeoutError`, `UND_ERR_HEADERS_TIMEOUT`).
-    Rule::new("no_answer_in_time", Timeout, Conditional, Upstream)
-        .codes("APITimeoutError ReadTimeoutError TimeoutError AbortError ReadTimeoutException HeadersTimeoutError \
-             BodyTimeoutError TimeoutException"),
-    Rule::new("cut", Network, Yes, Upstream)
-        .codes("APIConnectionError ConnectionError ConnectionResetError ClientConnectorError ClientOSError \
-             ServerDisconnectedError BrokenPipeError ClientPayloadError ReadError RemoteProtocolError"),
-];
-
-/// Reasons why an answer ended that make it unusable.
-pub(super) const FINISH: &[(&str, Rule)] = &[
-    (
-        "content_filter content_filtered filtered SAFETY RECITATION PROHIBITED_CONTENT BLOCKLIST SPII \
-         IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION IMAGE_OTHER_SAFETY LANGUAGE refusal sensitive \
-         guardrail_intervened guardrails ERROR_TOXIC MODEL_ARMOR JAILBREAK safety_violation policy cyber_policy \
-         BLOCKED_REASON_UNSPECIFIED",
-        Rule::new("finish_filtered", ContentFiltered, No, Job),
-    ),
-    (
-        "model_context_window_exceeded ERROR_LIMIT context_length_exceeded",
-        Rule::new("finish_context", ContextTooLong, No, Job),
-    ),
-    (
-        "length max_tokens max_output_tokens MAX_TOKENS model_length max_length token_limit",
-        Rule::new("finish_cut", InvalidOutput, No, Job),
-    ),
-    (
-        "MALFORMED_FUNCTION_CALL malformed_model_output malformed_tool_use UNEXPECTED_TOOL_CALL \
-         TOO_MANY_TOOL_CALLS MISSING_THOUGHT_SIGNATURE NO_IMAGE IMAGE_OTHER OTHER load MALFORMED_RESPONSE",
-        Rule::new("finish_broken", InvalidOutput, Conditional, Job),
-    ),
-    ("insufficient_system_resource", Rule::new("finish_no_resources", Overloaded, Yes, Upstream)),
-    (
-        "error network_error abort aborted cancelled failed ERROR server_error",
-        Rule::new("finish_failed", UpstreamError, Yes, Upstream),
-    ),
-    ("timeout", Rule::new("finish_timeout", Timeout, Conditional, Upstream)),
-];
+/// Whether the message opens with a rate limit. Anywhere else the words may be advice or a quotation.
+fn says_rate_first(fault: &super::fault::Fault) -> bool {
+    ["rate limit", "too many requests", "ratelimit"].iter().any(|start| fault.words.starts_with(start))
+}
 
 /// Whether the body has neither words nor codes.
 fn says_nothing(fault: &super::fault::Fault) -> bool {
