@@ -154,6 +154,9 @@ fn check(answer: &Answer, context: &Context) -> Option<Verdict> {
     }
     let used_all =
         context.max_tokens.is_some_and(|most| answer.output_tokens.is_some_and(|used| used >= most));
+    if answer.has_broken_call {
+        return Some(found("broken_call", Some("a tool call's arguments are not JSON".to_owned())));
+    }
     if answer.is_empty() {
         return Some(found("empty_text", Some("the answer holds no text".to_owned())));
     }

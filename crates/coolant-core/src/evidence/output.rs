@@ -16,6 +16,8 @@ pub(crate) struct Answer {
     pub(crate) refusal: Option<String>,
     /// Whether it calls tools: then it may have no text.
     pub(crate) has_calls: bool,
+    /// Whether a whole call has arguments that are not JSON.
+    pub(crate) has_broken_call: bool,
     /// Tokens of the answer, as reported.
     pub(crate) output_tokens: Option<u64>,
     is_known: bool,
@@ -40,6 +42,8 @@ impl Answer {
                 self.message(message);
             }
             self.text_from(choice.get("text"));
+            // In a stream the arguments come in pieces, which are no JSON yet.
+            self.has_broken_call |= choice.get("message").is_some_and(has_broken_call);
         }
         self.is_known |= ["choices", "candidates", "promptFeedback", "stop_reason", "stopReason", "done"]
             .iter()
@@ -203,6 +207,14 @@ impl Answer {
             self.refusal.get_or_insert_default().push_str(words);
         }
     }
+}
+
+fn has_broken_call(message: &Value) -> bool {
+    list_of(message, "tool_calls").iter().any(|call| {
+        let arguments = call.get("function").and_then(|function| function.get("arguments")?.as_str());
+        let filled = arguments.filter(|text| !text.trim().is_empty());
+        filled.is_some_and(|text| serde_json::from_str::<Value>(text).is_err())
+    })
 }
 
 fn list<'a>(map: &'a Map<String, Value>, key: &str) -> &'a [Value] {

@@ -61,7 +61,7 @@ pub(super) const RULES: &[Rule] = &[
              insufficient quota | insufficient account balance | billing hard limit | \
              available credits * spending limit | used all * credits | spending limit | spend limit | \
              spending cap | purchase more credits | buy more credits | requires more credits | \
-             out of credits | no credits | any credits | not enough credits | not enough balance | \
+             out of credits | no credits left | no credits remaining | no remaining credits | have no credits | any credits | not enough credits | not enough balance | \
              included credits | credits are depleted | depleted your | credits have been exhausted | \
              past invoices | unpaid invoice | unpaid bill | overdue payment | payment overdue | \
              payment required | payment is required | account * good standing | \
@@ -69,7 +69,7 @@ pub(super) const RULES: &[Rule] = &[
              budget has been exceeded | exceeded budget | over budget | key limit exceeded | credit limit exceeded | \
              invalid payment | valid payment instrument | exceeded your current quota | \
              check your plan and billing | balance is insufficient | balance not enough | \
-             balance is not enough | balance is too low | account balance * negative | enable billing | \
+             balance is not enough | balance is too low | account balance * negative | billing must be enabled | \
              requires billing to be enabled | 余额不足 | 欠费 | 账户余额 | 请充值",
         )
         // Google uses OpenAI's money sentence for every quota, also for that of a minute.
@@ -132,6 +132,7 @@ pub(super) const RULES: &[Rule] = &[
              quota will be replenished | free models per day | hit your limit | limit for today | \
              5 hour limit | five hour limit",
         )
+        .unless_says("hourly | per hour | per minute | per second")
         .not_under(&[404, 413, 422]),
     Rule::new("service_quota", QuotaExhausted, No, Credential)
         .codes("ServiceQuotaExceededException")
@@ -163,32 +164,29 @@ pub(super) const RULES: &[Rule] = &[
         )
         .says(
             "invalid api key | api key is invalid | api key * invalid | api key not valid | \
-             api key * not valid | api key not found | api key expired | api key * expired | \
-             incorrect api key | wrong api key | no api key | missing api key | api key is missing | \
-             api key * required | api key * missing | provide an api key | provide your api key | \
-             provide a valid api key | \
-             api key * disabled | api key * revoked | invalid x api key | invalid api token | \
-             invalid access token | invalid auth | token seems invalid | token is invalid | \
-             invalid bearer token | token has expired | token expired | \
-             invalid subscription key | missing subscription key | unauthorized | unauthenticated | \
-             authentication failed | authentication required | authentication fails | \
-             could not be authenticated | not authenticated | invalid credentials | no auth credentials | \
-             no cookie auth | missing bearer | missing authorization | invalid username or password | \
-             user not found | invalid signature | security token included in the request is invalid | \
-             credentials * not found | unable to locate credentials | 令牌 | 身份验证 | 鉴权",
+             api key * not valid | api key * is valid | api key not found | api key expired | \
+             api key * expired | incorrect api key | wrong api key | no api key | missing api key | \
+             api key is missing | api key * required | api key * missing | provide an api key | \
+             provide your api key | provide a valid | api key * disabled | api key * revoked | \
+             api key * leaked | invalid x api key | invalid api token | invalid access token | invalid auth | \
+             invalid bearer token | invalid token | token seems invalid | token is invalid | token * revoked | \
+             token has expired | token expired | invalid subscription key | missing subscription key | \
+             authentication failed | authentication required | authentication fails | authorization failed | \
+             missing authentication | could not be authenticated | invalid credentials | \
+             no auth credentials | no cookie auth | missing bearer | missing authorization | \
+             invalid username or password | invalid signature | signature * does not match | \
+             token included in the request is | without established identity | unregistered callers | \
+             credentials * not found | unable to locate credentials | \
+             无效的令牌 | 令牌无效 | 令牌已过期 | 身份验证 | 鉴权失败",
         )
         .family("authentication_error")
         .unless_says("unauthorized to | not found for account")
+        .not_under(&[402, 429, 502, 503, 504]),
+    // Under 403 these may mean "not allowed" too.
+    Rule::new("not_logged_in", Auth, No, Credential)
+        .says("unauthorized | unauthenticated | not authenticated | user not found")
+        .unless_says("unauthorized to | not found for account")
         .not_under(&[402, 403, 429, 500, 502, 503, 504]),
-    // Under 403 only words that name the key count: "unauthorized" may mean "not allowed" there.
-    Rule::new("wrong_key", Auth, No, Credential)
-        .says(
-            "authorization failed | api key * leaked | api key is invalid | invalid api key | api key not valid | incorrect api key | api key expired | \
-             api key not found | invalid token | token has expired | token expired | signature * does not match | \
-             without established identity | unregistered callers | missing authentication token | \
-             token included in the request is | provide a valid key | invalid credentials",
-        )
-        .under(&[403, 500]),
     // --- Permission.
     Rule::new("region", Permission, No, Upstream)
         .codes("unsupported_country_region_territory unsupported_location region_not_supported")
@@ -204,7 +202,7 @@ pub(super) const RULES: &[Rule] = &[
             "VALIDATION_REQUIRED SERVICE_DISABLED CONSUMER_SUSPENDED CONSUMER_INVALID model_access_denied \
              model_not_allowed insufficient_permissions Unpurchased ACCESS_TOKEN_SCOPE_INSUFFICIENT ModelNotOpen \
              OptInRequired team_model_access_denied key_model_access_denied must_be_verified \
-             organization_disabled account_deactivated account_suspended access_terminated \
+             organization_disabled organization_restricted not_authorized_invalid_project account_deactivated account_suspended access_terminated \
              NotAuthorizedException model_terms_required user_not_authorized zai/1220 zai/1112 zai/1110 \
              zai/1309 zai/1311",
         )
@@ -218,14 +216,14 @@ pub(super) const RULES: &[Rule] = &[
              must be verified | terms of service | accept the terms | requires terms acceptance | \
              gated | use case details | \
              requires a subscription | requires a paid | api has not been used in project | \
-             account is suspended | account has been suspended | account has been disabled | \
+             has been archived | organization has been restricted | account has been restricted | account is suspended | account has been suspended | account has been disabled | \
              account * deactivated | account is blocked | organization has been disabled | \
              organization * deactivated | account has been blocked | ip address is not | not in * allowlist | \
              not included in your plan | not available on your plan | access to this model is | \
              model access is denied | 无权 | 没有权限",
         )
         .family("permission_error permission_denied AccessDenied forbidden")
-        .unless_says("does not exist | doesn't exist | not exist or")
+        .unless_says("does not exist | doesn't exist | not exist or | not found")
         .not_under(TOO_MUCH),
     // --- The provider's filter.
     Rule::new("bad_filter_setting", InvalidRequest, No, Job).says("invalid content filter policy"),
@@ -246,7 +244,7 @@ pub(super) const RULES: &[Rule] = &[
              blocked by * safety | safety system | safety filter | inappropriate content | \
              content filtering policy | requires moderation | was flagged | been flagged | \
              sensitive content | unsafe content | harmful content | prohibited content | prohibited use | \
-             violates our | violates the * policy | violation of our | blocked due to safety | \
+             violates our | violates * guidelines | violates * policies | violates the * policy | violation of our | blocked due to safety | \
              potentially unsafe or sensitive | 敏感 | 不安全 | 违规",
         )
         .not_under(TOO_MUCH),
@@ -279,7 +277,7 @@ pub(super) const RULES: &[Rule] = &[
         .says(
             "maximum context length | context length | context window | context size | context limit | \
              prompt is too long | prompt too long | input is too long | input too long | text is too long | \
-             input length * exceed | input length * longer than | input token count * exceeds | \
+             input length * exceed | input length * longer than | input token count * exceeds | token count * supports | \
              input tokens exceed | input tokens * exceeds | \
              too many tokens | too many input tokens | exceeds the maximum number of tokens | \
              exceeds the maximum * tokens | exceed * max tokens | maximum number of tokens | \
