@@ -15,7 +15,10 @@ use super::{Context, Evidence, Operation, embedding, output, stream};
 
 /// Judges an answer with a 2xx status; no verdict means that it is usable.
 pub(crate) fn judge(evidence: &Evidence, context: &Context) -> (Fault, Option<Verdict>) {
-    match &evidence.body {
+    // A caller may hand JSON on as text.
+    let parsed = evidence.body.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let parsed = parsed.filter(|value| value.is_object() || value.is_array());
+    match parsed.as_ref().unwrap_or(&evidence.body) {
         Value::String(text) => judge_text(evidence, text, context),
         Value::Null => (Fault::default(), Some(found("empty_answer", None))),
         body => match error_in(body) {
@@ -121,6 +124,10 @@ fn judge_json(body: &Value, context: &Context) -> Option<Verdict> {
     }
     if wants_vectors {
         return Some(found("no_vectors", Some("the answer holds no vectors".to_owned())));
+    }
+    if body.get("done") == Some(&Value::Bool(false)) {
+        // The first line of Ollama's stream, and nothing after it.
+        return Some(found("cut_stream", Some("the stream closed without an end event".to_owned())));
     }
     let mut answer = Answer::default();
     match body {

@@ -142,6 +142,7 @@ impl Walk {
             }
             match value {
                 Value::Object(headers) if key.ends_with("headers") => self.copied_headers(headers),
+                Value::Object(delay) if key == "retrydelay" => self.protobuf_delay(delay),
                 // MiniMax numbers its faults in a range that others use too: keep the origin.
                 Value::Object(base) if key == "baseresp" => self.base_resp(base),
                 _ => self.value(value, depth + 1),
@@ -181,6 +182,17 @@ impl Walk {
             _ if among(STATUS_KEYS, key) => self.code(digits, true),
             _ => {}
         }
+    }
+
+    /// A duration that protobuf's JSON form did not turn into text.
+    fn protobuf_delay(&mut self, delay: &Map<String, Value>) {
+        let part = |name: &str| match delay.get(name) {
+            Some(Value::Number(number)) => number.as_u64(),
+            Some(Value::String(text)) => text.parse().ok(),
+            _ => None,
+        };
+        let (seconds, nanos) = (part("seconds").unwrap_or(0), part("nanos").unwrap_or(0));
+        self.wait_field("retrydelay", &format!("{seconds}.{nanos:09}"));
     }
 
     fn base_resp(&mut self, base: &Map<String, Value>) {

@@ -36,6 +36,10 @@ impl Answer {
     /// Takes in one answer or one chunk.
     pub(crate) fn absorb(&mut self, body: &Value) {
         let Value::Object(map) = body else { return };
+        if map.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with(".done")) {
+            // Repeats what the deltas before it said.
+            return;
+        }
         for choice in list(map, "choices") {
             self.finish_from(choice, &["finish_reason"]);
             for message in ["message", "delta"].iter().filter_map(|key| choice.get(*key)) {
@@ -58,6 +62,10 @@ impl Answer {
                 Some(part @ Value::Object(_)) => {
                     self.finish_from(part, &["stop_reason", "finish_reason"]);
                     self.message(part);
+                    // Cohere puts a message into the delta.
+                    if let Some(inner @ Value::Object(_)) = part.get("message") {
+                        self.message(inner);
+                    }
                 }
                 // Responses API: the delta is the text itself; that of a refusal is one.
                 Some(Value::String(text)) => match map.get("type").and_then(Value::as_str) {

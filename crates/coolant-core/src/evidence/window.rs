@@ -102,6 +102,22 @@ pub(crate) fn request_over_limit(fault: &Fault) -> bool {
     }
 }
 
+/// Whether tokens are counted against a limit of the input, whatever the sentence. Limits of the answer
+/// are settings, and limits of a time are rates; rows above and `unless` keep them away.
+pub(crate) fn tokens_over_limit(fault: &Fault) -> bool {
+    let counts = says(&fault.words, "tokens | token count | token limit | token length | sequence length");
+    let is_over = says(
+        &fault.words,
+        "exceed | longer than | larger than | greater than | more than | too long | too large | too many | \
+         only supports | supports only | supports up to | maximum | at most | less than | > | over the limit",
+    );
+    let of_answer =
+        says(&fault.words, "max tokens | max completion tokens | completion tokens | output tokens");
+    let of_input = says(&fault.words, "input | prompt | message | context | text | document");
+    let has_number = fault.words.bytes().any(|b| b.is_ascii_digit());
+    counts && is_over && has_number && (of_input || !of_answer)
+}
+
 /// The numbers that follow a word directly: `limit 5`, `limit: 5`, `limit=1,000`.
 fn numbers_after<'a>(words: &'a str, word: &'a str) -> impl Iterator<Item = (f64, usize)> + 'a {
     words.match_indices(word).filter_map(move |(at, _)| {

@@ -121,6 +121,37 @@ fn good_answers_are_successes() {
 }
 
 #[test]
+fn a_streams_text_is_put_together_once() {
+    let lines = [
+        r#"data: {"type":"response.created","response":{"status":"in_progress","error":null,"output":[]}}"#,
+        r#"data: {"type":"response.output_text.delta","delta":"{\"a\""}"#,
+        r#"data: {"type":"response.output_text.delta","delta":":1}"}"#,
+        r#"data: {"type":"response.output_text.done","text":"{\"a\":1}"}"#,
+        r#"data: {"type":"response.completed","response":{"status":"completed","error":null,"output":[{"type":"message","content":[{"type":"output_text","text":"{\"a\":1}"}]}]}}"#,
+    ];
+    let cohere = [
+        r#"data: {"type":"content-delta","delta":{"message":{"content":{"text":"{\"a\":"}}}}"#,
+        r#"data: {"type":"content-delta","delta":{"message":{"content":{"text":"1}"}}}}"#,
+        r#"data: {"type":"message-end","delta":{"finish_reason":"COMPLETE"}}"#,
+    ];
+    let context = Context { operation: Some(Operation::Chat), expects_json: true, ..Context::default() };
+    for stream in [&lines[..], &cohere[..]] {
+        let whole = read(&evidence(200, &[], stream.join("\n\n").into()), &context);
+        assert!(whole.is_success(), "{whole:?}");
+        let cut = read(&evidence(200, &[], stream[..stream.len() - 1].join("\n\n").into()), &context);
+        assert_eq!(cut.rule, "cut_stream");
+    }
+}
+
+#[test]
+fn json_handed_on_as_text_is_json() {
+    let answer = r#"{"choices":[{"finish_reason":"stop","message":{"content":"hi"}}]}"#;
+    assert!(reading(200, &[], answer.into()).is_success());
+    let first_line = r#"{"model":"x","response":"a","done":false}"#;
+    assert_eq!(reading(200, &[], first_line.into()).rule, "cut_stream");
+}
+
+#[test]
 fn vectors_that_must_not_be_stored() {
     let context = Context {
         operation: Some(Operation::Embeddings),

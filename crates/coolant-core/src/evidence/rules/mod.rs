@@ -63,7 +63,7 @@ pub(super) const RULES: &[Rule] = &[
              spending cap | purchase more credits | buy more credits | requires more credits | \
              out of credits | no credits left | no credits remaining | no remaining credits | have no credits | any credits | not enough credits | not enough balance | \
              included credits | credits are depleted | depleted your | credits have been exhausted | \
-             past invoices | unpaid invoice | unpaid bill | overdue payment | payment overdue | \
+             past invoices | overdue invoice | trial has expired | trial has ended | trial expired | unpaid invoice | unpaid bill | overdue payment | payment overdue | \
              payment required | payment is required | account * good standing | \
              account is not active, please check your billing | please recharge | please top up | \
              budget has been exceeded | exceeded budget | over budget | key limit exceeded | credit limit exceeded | \
@@ -240,7 +240,7 @@ pub(super) const RULES: &[Rule] = &[
         .says(
             "content exists risk | content management policy | content policy | usage policy | usage policies | \
              content filter policy | flagged * moderation | flagged * policy | flagged * violat | \
-             flagged as | blocked by * policy | blocked by * filter | blocked by * guardrail | \
+             flagged as | blocked by * policy | blocked by * moderation | blocked by * filter | blocked by * guardrail | \
              blocked by * safety | safety system | safety filter | inappropriate content | \
              content filtering policy | requires moderation | was flagged | been flagged | \
              sensitive content | unsafe content | harmful content | prohibited content | prohibited use | \
@@ -276,7 +276,7 @@ pub(super) const RULES: &[Rule] = &[
         )
         .says(
             "maximum context length | context length | context window | context size | context limit | \
-             prompt is too long | prompt too long | input is too long | input too long | text is too long | \
+             prompt is too long | prompt too long | input is too long | conversation is too long | conversation too long | input too long | text is too long | \
              input length * exceed | input length * longer than | input token count * exceeds | token count * supports | \
              input tokens exceed | input tokens * exceeds | \
              too many tokens | too many input tokens | exceeds the maximum number of tokens | \
@@ -296,6 +296,7 @@ pub(super) const RULES: &[Rule] = &[
             "overall | please wait | wait before | content policy | string should have at most | \
              per minute | per day",
         )
+        .shows(window::tokens_over_limit)
         .family("token_limit_exceeded max_tokens_exceeded")
         .not_under(TOO_MUCH),
     // --- Settings of the request.
@@ -323,7 +324,7 @@ pub(super) const RULES: &[Rule] = &[
         )
         .says(
             "model * not found | model not found | model * does not exist | model does not exist | \
-             model * doesn't exist | model identifier is invalid | invalid model | unknown model | no such model | \
+             model * doesn't exist | model identifier is invalid | unsupported model | invalid model | unknown model | no such model | \
              no endpoints found | model not exist | deployment * does not exist | \
              is not found for api version | been deprecated | been decommissioned | decommissioned | \
              end of its life | no longer available | no longer supported | is not a valid model | \
@@ -337,7 +338,7 @@ pub(super) const RULES: &[Rule] = &[
     // --- Time.
     Rule::new("fetch_timeout", Timeout, Yes, Job)
         .says("timeout while downloading | timed out while downloading | timeout while fetching | \
-             timed out while fetching | timeout * downloading * | download * timed out")
+             timed out while fetching | timed out downloading | timed out fetching | download * timed out")
         .under(&[400, 422]),
     Rule::new("server_timeout", Timeout, Conditional, Upstream)
         .codes(
