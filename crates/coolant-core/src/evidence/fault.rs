@@ -239,7 +239,7 @@ impl Walk {
         }
     }
 
-    /// Notes a code, with the parts of a compound one: `com.amazon.coral#X`, `X:http://...`, `A.B`.
+    /// Notes a code, with the parts of a compound one: `com.amazon.coral#X`, `X:http://...`, `A.B`, `a:b`.
     fn code(&mut self, code: &str, may_be_status: bool) {
         let code = code.trim();
         if code.is_empty() || code.len() > MAX_CODE || self.fault.codes.len() > 256 {
@@ -250,10 +250,10 @@ impl Walk {
             self.fault.inner_status = code.parse().ok();
         }
         let code = code.rsplit('#').next().unwrap_or(code);
-        let code = code.split(':').next().unwrap_or(code).trim();
+        let code = code.split(":http").next().unwrap_or(code).trim();
         self.fault.codes.push(code.to_owned());
-        if code.contains('.') {
-            self.fault.codes.extend(code.split('.').filter(|part| part.len() > 3).map(str::to_owned));
+        if code.contains(['.', ':']) {
+            self.fault.codes.extend(code.split(['.', ':']).filter(|part| part.len() > 3).map(str::to_owned));
         }
     }
 
@@ -274,15 +274,21 @@ impl Walk {
             said = prose.trim().to_owned();
         }
         let names = said.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        for name in
-            names.filter(|n| n.len() > 8 && (n.ends_with("Error") || n.ends_with("Exception"))).take(8)
-        {
+        for name in names.filter(|name| is_name_of_fault(name)).take(8) {
             self.fault.codes.push(name.to_owned());
         }
         if !said.is_empty() {
             self.fault.texts.push(said);
         }
     }
+}
+
+/// Whether a word in prose is a fault's name: `RateLimitError`, `RESOURCE_EXHAUSTED`.
+fn is_name_of_fault(word: &str) -> bool {
+    let is_constant = || {
+        word.contains('_') && word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+    };
+    word.len() > 8 && (word.ends_with("Error") || word.ends_with("Exception") || is_constant())
 }
 
 /// Whether these digits are an HTTP error status.
@@ -292,7 +298,8 @@ fn is_error_status(digits: &str) -> bool {
 
 /// `Error code: 429`, `status code 503`, `<400> InternalError`: a status that a client library put in words.
 fn status_in_words(words: &str) -> Option<u16> {
-    const BEFORE: [&str; 10] = [
+    const BEFORE: [&str; 11] = [
+        "error ",
         "error code: ",
         "status code: ",
         "status code ",

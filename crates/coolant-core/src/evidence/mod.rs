@@ -32,7 +32,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::failure::{CoolingScope, FailureClass};
+use crate::failure::{CoolingScope, Failure, FailureClass};
 
 use fault::Fault;
 pub use mask::mask;
@@ -145,6 +145,18 @@ impl Reading {
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.class.is_none()
+    }
+
+    /// The failure to store, with a code such as `LLM_RATE_LIMIT` for the prefix `LLM`; `None` for a
+    /// success. It is final where the class would be retried by rule but this answer never passes.
+    #[must_use]
+    pub fn failure(&self, prefix: &str) -> Option<Failure> {
+        let class = self.class?;
+        let code = format!("{prefix}_{}", class.code_suffix());
+        let mut failure = Failure::new(class, code, self.summary.clone()).with_retry_after(self.retry_after);
+        // A class that waits for a person or fails at once needs no mark of its own.
+        failure.final_ = self.retryable == Retry::No && !class.is_permanent() && !class.needs_operator();
+        Some(failure)
     }
 }
 

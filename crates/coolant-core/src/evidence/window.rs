@@ -72,7 +72,9 @@ fn has_long_window(fault: &Fault) -> bool {
         let code = super::fault::squash(code);
         LONG_WINDOW_IN_CODE.iter().any(|window| code.contains(window))
     });
-    in_codes || says(&fault.words, LONG_WINDOW)
+    // Names of limits reach prose too, where a client library prints a structure.
+    let names_in_words = ["perday", "permonth", "perweek"].iter().any(|name| fault.words.contains(name));
+    in_codes || names_in_words || says(&fault.words, LONG_WINDOW)
 }
 
 /// A day's limit that refills all the time, as at OpenAI and Groq: the sentence that names the limit also

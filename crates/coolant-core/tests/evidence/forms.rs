@@ -259,6 +259,17 @@ fn calls_without_an_answer() {
             BUSY,
         ),
         ("The api_key client option must be set: no API key found", KEY),
+        (
+            "Error 429, Message: You exceeded your current quota, please check your plan and billing details. \
+             * Quota exceeded for metric: generate_requests, limit: 20, Status: RESOURCE_EXHAUSTED, Details: \
+             [map[quotaId:GenerateRequestsPerDayPerProjectPerModel] map[retryDelay:36s]]",
+            "quota_exhausted conditional credential",
+        ),
+        (
+            "Error code: 429 - ***'error': ***'message': 'You exceeded your current quota, please check your plan and \
+             billing details.', 'type': 'insufficient_quota'***",
+            "quota_exhausted no credential",
+        ),
         ("something nobody has seen", "network conditional upstream"),
     ] {
         assert_eq!(of(text), expected, "{text}");
@@ -274,6 +285,18 @@ fn the_server_may_forbid_and_allow_a_retry() {
     assert_eq!(said(&reading(400, yes, json!(""))), FAILED);
     // No header makes a wrong key right.
     assert_eq!(said(&reading(401, yes, json!(""))), KEY);
+}
+
+#[test]
+fn a_reading_becomes_a_failure_to_store() {
+    let limited = reading(429, &[("retry-after", "2")], json!("")).failure("LLM").unwrap();
+    assert_eq!((limited.code.as_str(), limited.final_), ("LLM_RATE_LIMIT", false));
+    assert_eq!(limited.retry_after, Some(std::time::Duration::from_secs(2)));
+    let cut = json!({"choices": [{"finish_reason": "length", "message": {"content": "par"}}]});
+    assert!(reading(200, &[], cut).failure("LLM").unwrap().final_);
+    // A person has to act, and then the job goes on: not final.
+    assert!(!reading(401, &[], json!("")).failure("LLM").unwrap().final_);
+    assert_eq!(reading(200, &[], json!([[0.1, 0.2]])).failure("LLM"), None);
 }
 
 #[test]
