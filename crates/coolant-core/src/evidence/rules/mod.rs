@@ -58,27 +58,26 @@ pub(super) const RULES: &[Rule] = &[
         )
         .says(
             "credit balance is too low | insufficient balance | insufficient credit | insufficient fund | \
-             insufficient quota | insufficient account balance | billing hard limit | \
-             available credits * spending limit | used all * credits | spending limit | spend limit | \
-             spending cap | purchase more credits | buy more credits | requires more credits | \
-             out of credits | no credits left | no credits remaining | no remaining credits | have no credits | any credits | not enough credits | not enough balance | \
-             included credits | credits are depleted | depleted your | credits have been exhausted | \
-             past invoices | overdue invoice | trial has expired | trial has ended | trial expired | unpaid invoice | unpaid bill | overdue payment | payment overdue | \
-             payment required | payment is required | account * good standing | \
-             account is not active, please check your billing | please recharge | please top up | \
-             budget has been exceeded | exceeded budget | over budget | key limit exceeded | credit limit exceeded | \
-             invalid payment | valid payment instrument | exceeded your current quota | \
-             check your plan and billing | balance is insufficient | balance not enough | \
-             balance is not enough | balance is too low | account balance * negative | billing must be enabled | \
-             requires billing to be enabled | 余额不足 | 欠费 | 账户余额 | 请充值",
-        )
-        // Google uses OpenAI's money sentence for every quota, also for that of a minute.
-        .unless_code("RESOURCE_EXHAUSTED QuotaFailure RATE_LIMIT_EXCEEDED QUOTA_EXHAUSTED"),
-    Rule::new("no_money", QuotaExhausted, No, Credential)
-        .says(
-            "spending cap | spending limit | credits are depleted | prepayment credits | billing account * disabled | \
-             insufficient balance",
+             insufficient quota | insufficient account balance | balance is insufficient | \
+             balance not enough | balance is not enough | not enough balance | balance is too low | \
+             account balance * negative | negative balance | billing hard limit | billing must be enabled | \
+             requires billing to be enabled | billing account * disabled | \
+             check your billing | used all * credits | spending limit | spend limit | spending cap | \
+             purchase more credits | buy more credits | requires more credits | out of credits | \
+             no credits left | no credits remaining | no remaining credits | have no credits | \
+             have any credits | not enough credits | included credits | prepayment credits | \
+             credits are depleted | depleted your | credits have been exhausted | credits expired | \
+             exhausted its * credits | past invoices | overdue invoice | unpaid invoice | unpaid bill | \
+             overdue payment | payment overdue | overdue balance | payment required | payment is required | \
+             invalid payment | valid payment instrument | account * good standing | please recharge | \
+             please top up | trial has expired | trial has ended | trial expired | \
+             budget has been exceeded | exceeded budget | over budget | key limit exceeded | \
+             credit limit exceeded | 余额不足 | 额度不足 | 欠费 | 账户余额 | 请充值",
         ),
+    // Google uses OpenAI's money sentence for every quota, also for that of a minute.
+    Rule::new("no_money", QuotaExhausted, No, Credential)
+        .says("exceeded your current quota | check your plan and billing")
+        .unless_code("RESOURCE_EXHAUSTED QuotaFailure QUOTA_EXHAUSTED"),
     // --- Capacity: the provider's lack, not the caller's excess.
     Rule::new("unhealthy", UpstreamError, Yes, Upstream).codes("unhealthy"),
     Rule::new("loading", Overloaded, Yes, Upstream)
@@ -115,7 +114,8 @@ pub(super) const RULES: &[Rule] = &[
              resources are temporarily unavailable | temporarily out of | system overload | \
              访问量过大 | 负载过高 | 服务繁忙 | 系统繁忙",
         )
-        .unless_says("exhausted your capacity on | reduce * capacity"),
+        .unless_says("exhausted your capacity on | reduce * capacity")
+        .not_under(&[401, 402, 404, 413, 422]),
     // --- One request against the size of a budget: it can never fit.
     Rule::new("larger_than_limit", ContextTooLong, No, Job).shows(window::request_over_limit).not_under(&[400, 422]),
     // --- Long windows: minutes of backoff are useless.
