@@ -160,7 +160,7 @@ impl Reading {
     }
 }
 
-/// Reads what a paid call left behind. Costs tens of microseconds for a usual error body; the work is
+/// Reads what a paid call left behind. Costs about a tenth of a millisecond for a usual error body; the work is
 /// bounded for any body.
 #[must_use]
 pub fn read(evidence: &Evidence, context: &Context) -> Reading {
