@@ -1,3 +1,4 @@
 //! Durable AI work: each piece is paid for once, whatever fails.
 
 pub mod bell;
+pub mod engine;
