@@ -28,9 +28,13 @@
 //! Elsewhere: how long to wait (`retry`), what a failure is (`failure`), how a change is made atomic
 //! (`store`).
 
+mod lock;
+
 use std::time::Duration;
 
 use serde_json::Value;
+
+pub use lock::{holds_lock, locked_until, needs_lock};
 
 use crate::failure::{Failure, FailureClass};
 use crate::job::{
@@ -273,6 +277,7 @@ impl Change {
 
     fn fail(&mut self, failure: &Failure, jitter: f64) {
         if failure.class.is_upstreams_fault()
+            && !failure.final_
             && let Some(upstream) = &failure.upstream
         {
             let wait = retry::upstream_wait(failure, jitter);
@@ -308,9 +313,10 @@ impl Change {
         }
     }
 
-    /// The upstream stayed closed for too long.
+    /// The upstream stayed closed for too long: given up with the upstream's own failure, if it was told.
     fn give_up_waiting(&mut self) {
-        let failure = self.job.last_error.clone().unwrap_or_else(|| {
+        let told = self.job.last_error.clone().filter(|failure| failure.class.is_upstreams_fault());
+        let failure = told.unwrap_or_else(|| {
             Failure::new(FailureClass::Overloaded, "UPSTREAM_CLOSED", "waited too long for its upstream")
         });
         self.give_up(failure, self.after_cooldown());
@@ -363,12 +369,21 @@ impl Change {
     /// Past its `expires_at` a pending job is given up.
     fn expire(&mut self) {
         let JobState::Pending { .. } = self.job.state else { return };
-        if self.job.spec.expires_at.is_some_and(|at| at <= self.now) {
-            let failure =
-                Failure::new(FailureClass::InvalidRequest, "EXPIRED", "not finished before its `expires_at`");
+        if expires_at(&self.job).is_some_and(|at| at <= self.now) {
+            let failure = Failure::new(FailureClass::InvalidRequest, EXPIRED, EXPIRED_MESSAGE);
             self.give_up(failure, Reopen::OnlyForced);
         }
     }
+}
+
+const EXPIRED: &str = "EXPIRED";
+const EXPIRED_MESSAGE: &str = "not finished before its `expires_at`";
+
+/// When a pending job expires. One that did and was reopened all the same has one more attempt: whoever
+/// insisted knows how late it is.
+fn expires_at(job: &Job) -> Option<Timestamp> {
+    let last = job.last_error.as_ref().map(|failure| (failure.code.as_str(), failure.message.as_str()));
+    job.spec.expires_at.filter(|_| last != Some((EXPIRED, EXPIRED_MESSAGE)))
 }
 
 fn is_exhausted(policy: &Policy, counters: &Counters) -> bool {
@@ -511,7 +526,7 @@ fn settle(
     let late = lease.deadline <= now && outcome != Outcome::Succeeded;
     let mut change = Change::of(job, now);
     // What the attempt paid for is lost with it, unless a step or the result keeps it.
-    change.book(usage, cancel_requested || matches!(outcome, Outcome::Failed));
+    change.book(usage, cancel_requested || outcome != Outcome::Succeeded);
     if cancel_requested {
         change.cancel_attempt();
         return Ok(change.answer(Answer::Cancelled));
@@ -552,9 +567,12 @@ fn cancel(job: &Job, now: Timestamp) -> Result<Transition, Refusal> {
 
 fn reopen(job: &Job, force: bool, now: Timestamp) -> Result<Transition, Refusal> {
     match job.state {
+        JobState::Pending { visible_at, wait: Wait::Cooling } if visible_at > now => {
+            return skip_cooling(job, force, now, visible_at);
+        }
         JobState::Pending { .. } | JobState::Running { .. } => return Err(Refusal::NotEnded),
         JobState::Succeeded { .. } => return Err(Refusal::Succeeded),
-        JobState::Failed { .. } if force => {}
+        JobState::Failed { reopen: Reopen::From(_) | Reopen::OnlyForced, .. } if force => {}
         JobState::Failed { reopen: Reopen::From(until), .. } if until > now => {
             return Err(Refusal::CoolingDown { until });
         }
@@ -568,6 +586,17 @@ fn reopen(job: &Job, force: bool, now: Timestamp) -> Result<Transition, Refusal>
     change.job.counters = Counters { claims, executions, ..Counters::default() };
     change.job.deferred_since = None;
     change.job.finished_at = None;
+    change.wait(now, Wait::Start);
+    Ok(change.answer(Answer::Done))
+}
+
+/// The same door as for a failed job: closed until the same instant, and open to an operator. The job has
+/// not ended, so its counters go on.
+fn skip_cooling(job: &Job, force: bool, now: Timestamp, until: Timestamp) -> Result<Transition, Refusal> {
+    if !force {
+        return Err(Refusal::CoolingDown { until });
+    }
+    let mut change = Change::of(job, now);
     change.wait(now, Wait::Start);
     Ok(change.answer(Answer::Done))
 }
@@ -598,8 +627,13 @@ fn sweep(job: &Job, now: Timestamp) -> Result<Transition, Refusal> {
                 change.give_up_waiting();
             }
         }
-        JobState::Running { lease, cancel_requested: true } if lease.until <= now => change.cancel_attempt(),
-        JobState::Running { lease, .. } if lease.deadline <= now => time_out(&mut change),
+        // Cancelled first: a job that somebody ended must not come back as a retry of its time-out.
+        JobState::Running { lease, cancel_requested: true } if lease.until.min(lease.deadline) <= now => {
+            change.cancel_attempt();
+        }
+        JobState::Running { lease, cancel_requested: false } if lease.deadline <= now => {
+            time_out(&mut change);
+        }
         // A lost job with attempts left stays as it is: its next claim takes it from here, and until
         // then a late success still counts.
         JobState::Running { lease, .. } if lease.until <= now && dies_with(job, now) => change.lapse(lease),
@@ -620,5 +654,5 @@ fn dies_with(job: &Job, now: Timestamp) -> bool {
 pub fn gives_up_at(job: &Job) -> Option<Timestamp> {
     let JobState::Pending { .. } = job.state else { return None };
     let waited_out = job.deferred_since.map(|at| at.plus(job.spec.policy.max_wait));
-    [job.spec.expires_at, waited_out].into_iter().flatten().min()
+    [expires_at(job), waited_out].into_iter().flatten().min()
 }
