@@ -2,3 +2,4 @@
 
 pub mod bell;
 pub mod engine;
+pub mod http;

@@ -50,14 +50,13 @@ impl Keeper {
     }
 
     async fn look(&mut self, sweep: bool) -> EngineResult<()> {
-        while sweep {
+        let mut more = sweep;
+        while more {
             let changed = self.engine.store().sweep(SWEEP_LIMIT).await?;
             if changed > 0 {
                 self.engine.bell().ring();
             }
-            if changed < SWEEP_LIMIT {
-                break;
-            }
+            more = changed >= SWEEP_LIMIT;
         }
         self.engine.advance_redrives(&mut self.paces).await
     }

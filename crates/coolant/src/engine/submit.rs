@@ -90,27 +90,23 @@ impl Engine {
     /// # Errors
     /// What is wrong with it, or that the store did not answer; then repeating it is safe.
     pub async fn submit(&self, caller: &Caller, request: SubmitRequest) -> EngineResult<SubmitAnswer> {
-        let mut answers = self.submit_batch(caller, vec![Ok(request)]).await?;
+        let mut answers = self.submit_batch(caller, vec![request]).await?;
         answers.pop().unwrap_or_else(|| Err(unanswered()))
     }
 
-    /// Takes many jobs and answers each in its place; one bad item spoils no other. An item that is an
-    /// error already (it could not be read) stays one.
+    /// Takes many jobs and answers each in its place; one bad item spoils no other.
     ///
     /// # Errors
     /// That the store did not answer, or there are more than [`MAX_BATCH`]; then none is answered.
     pub async fn submit_batch(
         &self,
         caller: &Caller,
-        requests: Vec<EngineResult<SubmitRequest>>,
+        requests: Vec<SubmitRequest>,
     ) -> EngineResult<Vec<EngineResult<SubmitAnswer>>> {
         if requests.len() > MAX_BATCH {
             return Err(EngineError::field("jobs", format!("takes at most {MAX_BATCH} items")));
         }
-        let checked: Vec<_> = requests
-            .into_iter()
-            .map(|request| request.and_then(|request| self.checked(caller, request)))
-            .collect();
+        let checked: Vec<_> = requests.into_iter().map(|request| self.checked(caller, request)).collect();
         let jobs: Vec<NewJob> = checked.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
         let mut submitted = Vec::new();
         if !jobs.is_empty() {

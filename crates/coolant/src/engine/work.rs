@@ -216,8 +216,9 @@ impl Engine {
     /// Renews leases; answers each in its place.
     ///
     /// # Errors
-    /// If there are too many, or the store does not answer.
-    pub async fn heartbeat(&self, beats: Vec<Beat>) -> EngineResult<Vec<(JobId, BeatState)>> {
+    /// If there are too many, something is out of bounds, or the store does not answer.
+    pub async fn heartbeat(&self, worker: &str, beats: Vec<Beat>) -> EngineResult<Vec<(JobId, BeatState)>> {
+        text("worker", worker, 1..=128)?;
         if beats.len() > MAX_ITEMS {
             return Err(EngineError::field("leases", format!("takes at most {MAX_ITEMS} items")));
         }
@@ -278,17 +279,14 @@ impl Engine {
     /// If there are too many, or the store does not answer; then repeating it is safe.
     pub async fn settle(
         &self,
-        settlements: Vec<EngineResult<(JobId, LeaseToken, Settlement)>>,
+        settlements: Vec<(JobId, LeaseToken, Settlement)>,
     ) -> EngineResult<Vec<EngineResult<Settled>>> {
         if settlements.len() > MAX_ITEMS {
             return Err(EngineError::field("settlements", format!("takes at most {MAX_ITEMS} items")));
         }
         let mut checked = Vec::with_capacity(settlements.len());
-        for settlement in settlements {
-            checked.push(match settlement {
-                Ok((id, token, settlement)) => self.settlement_event(id, token, settlement).await,
-                Err(error) => Err(error),
-            });
+        for (id, token, settlement) in settlements {
+            checked.push(self.settlement_event(id, token, settlement).await);
         }
         let changes: Vec<_> = checked.iter().filter_map(|change| change.as_ref().ok().cloned()).collect();
         let mut answers = Vec::new();
