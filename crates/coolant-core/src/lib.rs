@@ -10,6 +10,7 @@ pub mod fingerprint;
 pub mod handler;
 pub mod job;
 pub mod lifecycle;
+pub mod model;
 pub mod money;
 pub mod names;
 pub mod retry;

@@ -388,13 +388,30 @@ pub trait Store: Send + Sync + 'static {
     /// Whether it answers and has the schema this program needs.
     async fn ready(&self) -> StoreResult<()>;
 
-    /// Takes jobs. Within a tenant one key is one job, whatever its status.
+    /// Takes jobs. Within a tenant one key is one job, whatever its status, also within one call.
+    ///
+    /// A job whose id is there already is the same submit come again after a lost answer, and is answered
+    /// `Created` as the first time. [`IfFailed::Retry`] reopens a failed job, never a cancelled one.
+    /// `Existing` counts as [`Counter::Duplicates`] and `Conflict` as [`Counter::Conflicts`], in the queue
+    /// of the key's job; the other counters are the callers' to count.
     async fn submit(&self, jobs: Vec<NewJob>) -> StoreResult<Vec<Submitted>>;
 
-    /// Gives jobs to a worker: those whose instant has come, higher priority first, then older.
+    /// Gives jobs to a worker: those whose instant has come, higher priority first, then the earlier
+    /// instant, then the smaller id. A job whose lease ran out is one of them; its instant is the lease's
+    /// end. One that the claim finds to have ended (`Answer::Ended`) is saved so and not given out; fewer
+    /// than `max` may come then.
+    ///
+    /// A job is passed over while another one of its tenant holds its lock key (`lifecycle::holds_lock`),
+    /// also one given out by the same call.
     async fn claim(&self, request: ClaimRequest) -> StoreResult<Vec<Claimed>>;
 
     /// Makes changes, each decided by `lifecycle::on`. Changes of one job are made in the order given.
+    ///
+    /// With a change go, in one transaction: its attempt's row, its step, its result, one ledger row for
+    /// each paid call, its audit entry. `Answer::Already` writes nothing. A step that the same attempt saved
+    /// before is a repetition: answered `Held`, nothing written or booked again; one of an earlier attempt
+    /// is replaced. A beat that another job of its lock key bars (`lifecycle::bars`) is refused as
+    /// `LeaseLost`.
     async fn apply(&self, changes: Vec<JobChange>) -> StoreResult<Vec<Result<Applied, Refusal>>>;
 
     /// Ends what time has ended (`Event::Sweep`): this many jobs at most. Gives how many it changed.
@@ -406,7 +423,7 @@ pub trait Store: Send + Sync + 'static {
     /// The job of a key.
     async fn by_key(&self, tenant: &Tenant, key: &IdempotencyKey) -> StoreResult<Option<JobRecord>>;
 
-    /// A page of jobs, newest first.
+    /// A page of jobs, newest first: by id, descending.
     async fn list(&self, filter: &JobFilter, page: Page) -> StoreResult<Vec<JobRecord>>;
 
     /// Every attempt of a job, oldest first.
@@ -421,7 +438,8 @@ pub trait Store: Send + Sync + 'static {
     /// The paid calls of a job, oldest first.
     async fn ledger(&self, job_id: JobId) -> StoreResult<Vec<LedgerEntry>>;
 
-    /// Pending jobs that would be claimed before this one, from its queue; counted to 10 000.
+    /// Pending jobs of its queue whose instant has come and that the order of the claim puts before this
+    /// one; counted to 10 000. 0 if it is not pending.
     async fn ahead_of(&self, job: &Job) -> StoreResult<i64>;
 
     /// The metrics of one queue or of all.
@@ -430,13 +448,15 @@ pub trait Store: Send + Sync + 'static {
     /// Adds to counters of a queue.
     async fn count(&self, counts: Vec<(Counter, Queue, i64)>) -> StoreResult<()>;
 
-    /// The dead-letter queue by what failed alike, most first, 500 groups at most.
+    /// The dead-letter queue by what failed alike (`view::without_particulars` of the message), most first,
+    /// 500 groups at most. Discarded jobs are no longer in it.
     async fn dlq_groups(&self, filter: &JobFilter) -> StoreResult<Vec<DlqGroup>>;
 
-    /// Live jobs that share a lock key with one of these, as (tenant, lock key).
+    /// Those of these lock keys that a pending or running job has, each once, as (tenant, lock key).
     async fn live_lock_keys(&self, keys: &[(Tenant, String)]) -> StoreResult<Vec<(Tenant, String)>>;
 
-    /// Saves a redrive if its version is still the one it was read with (0: it is new).
+    /// Saves a redrive if its version is still the one it was read with (0: it is new). It is kept with a
+    /// version one higher.
     async fn save_redrive(&self, redrive: Redrive) -> StoreResult<bool>;
 
     /// One redrive.
@@ -448,7 +468,8 @@ pub trait Store: Send + Sync + 'static {
     /// The newest entries of the audit trail, this many at most.
     async fn audit(&self, limit: u32) -> StoreResult<Vec<AuditEntry>>;
 
-    /// When a worker process last asked for jobs of that queue and type, if ever.
+    /// When a worker process last asked for jobs of that queue and type, if ever. One that takes any type
+    /// asks for each. To a second or so, since not every claim need write it down.
     async fn last_claim_asked(&self, queue: &Queue, job_type: &JobType) -> StoreResult<Option<Timestamp>>;
 }
 

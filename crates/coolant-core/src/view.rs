@@ -123,3 +123,58 @@ impl RetryAt {
         }
     }
 }
+
+/// A failure's message without what differs from one failure to the next, so that messages that say the
+/// same can be grouped: numbers, ids and hashes become `#`. 200 characters at most.
+#[must_use]
+pub fn without_particulars(message: &str) -> String {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let mut shape = String::new();
+    let mut rest = message;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|c: char| is_word(c) != is_word(first)).unwrap_or(rest.len());
+        let (piece, tail) = rest.split_at(end);
+        match is_word(first) {
+            true if uuid::Uuid::parse_str(piece).is_ok() => shape.push('#'),
+            true => piece.split_inclusive('-').for_each(|word| push_word(&mut shape, word)),
+            false => shape.push_str(piece),
+        }
+        rest = tail;
+    }
+    shape.chars().take(200).collect()
+}
+
+/// Long words with digits are ids or hashes; in short ones only the digits go (`gpt-4o` stays readable).
+fn push_word(shape: &mut String, word: &str) {
+    const LONG: usize = 8;
+    let letters = word.trim_end_matches('-');
+    if letters.len() >= LONG && letters.contains(|c: char| c.is_ascii_digit()) {
+        shape.push('#');
+        shape.push_str(&word[letters.len()..]);
+        return;
+    }
+    for c in word.chars() {
+        match c.is_ascii_digit() {
+            true if shape.ends_with('#') => {}
+            true => shape.push('#'),
+            false => shape.push(c),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_differ_in_numbers_and_ids_alone_have_one_shape() {
+        let shape = without_particulars;
+        assert_eq!(shape("took 31.5 s of 30 s"), "took #.# s of # s");
+        assert_eq!(shape("job 0198f3c2-1111-7abc-beef-0123456789ab is gone"), "job # is gone");
+        assert_eq!(shape("request req_9f8e7d6c5b"), "request req_#");
+        assert_eq!(shape("model gpt-4o-mini has no capacity"), "model gpt-#o-mini has no capacity");
+        assert_eq!(shape("문서 42의 3쪽이 비었습니다"), "문서 #의 #쪽이 비었습니다");
+        assert_eq!(shape(&"x".repeat(500)).len(), 200);
+        assert_eq!(shape(""), "");
+    }
+}

@@ -1,5 +1,7 @@
 //! The rules of waiting, one test each.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
+
 mod common;
 
 use std::time::Duration;
