@@ -137,7 +137,7 @@ fn json_problem(path: &str, error: &serde_json::Error) -> Problem {
     let (line, column) = (error.line(), error.column());
     let detail = format!("the body is no JSON: {said} at line {line}, column {column}");
     let mut problem = Problem::new(Code::InvalidJson, detail);
-    (problem.line, problem.column) = (Some(line), Some(column));
+    (problem.more.line, problem.more.column) = (Some(line), Some(column));
     problem
 }
 

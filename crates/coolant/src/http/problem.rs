@@ -117,6 +117,15 @@ pub struct Problem {
     pub detail: String,
     /// What is wrong, for programs.
     pub code: &'static str,
+    /// What else there is to say.
+    #[serde(flatten)]
+    pub more: Box<More>,
+}
+
+/// What a problem says beyond what all of them say.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
+#[schema(as = ProblemExtension)]
+pub struct More {
     /// When the same call may pass, where waiting helps; also in `Retry-After`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<f64>,
@@ -148,26 +157,21 @@ impl Problem {
             status: status.as_u16(),
             detail: detail.into(),
             code: code.as_str(),
-            retry_after_seconds: None,
-            field: None,
-            fields: None,
-            job_id: None,
-            line: None,
-            column: None,
+            more: Box::default(),
         }
     }
 
     /// The same, naming the field, parameter or header at fault.
     #[must_use]
     pub fn of_field(mut self, field: impl Into<String>) -> Self {
-        self.field = Some(field.into());
+        self.more.field = Some(field.into());
         self
     }
 
     /// The same, saying when the call may pass.
     #[must_use]
     pub fn retry_after(mut self, wait: Option<Duration>) -> Self {
-        self.retry_after_seconds = wait.map(|wait| wait.as_secs_f64());
+        self.more.retry_after_seconds = wait.map(|wait| wait.as_secs_f64());
         self
     }
 }
@@ -176,13 +180,13 @@ impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Self {
         let code = error.code();
         let mut problem = Self::new(Code::Engine(code), detail(&error)).retry_after(error.retry_after());
-        problem.field = error.field_name().map(ToOwned::to_owned);
+        problem.more.field = error.field_name().map(ToOwned::to_owned);
         match error {
             EngineError::KeyReused { job_id, fields } => {
-                problem.job_id = Some(job_id.to_string());
-                problem.fields = Some(fields);
+                problem.more.job_id = Some(job_id.to_string());
+                problem.more.fields = Some(fields);
             }
-            EngineError::CoolingDown { job_id, .. } => problem.job_id = Some(job_id.to_string()),
+            EngineError::CoolingDown { job_id, .. } => problem.more.job_id = Some(job_id.to_string()),
             EngineError::Store(error) => tracing::error!(%error, cause = cause(&error), "the store failed"),
             _ => {}
         }
@@ -218,7 +222,7 @@ impl IntoResponse for Problem {
         let mut response = (status, axum::Json(&self)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-        if let Some(seconds) = self.retry_after_seconds {
+        if let Some(seconds) = self.more.retry_after_seconds {
             headers.insert(header::RETRY_AFTER, retry_after_header(seconds));
         }
         response
