@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use lock::{holds_lock, locked_until, needs_lock};
+pub use lock::{bars, holds_lock, locked_until};
 
 use crate::failure::{Failure, FailureClass};
 use crate::job::{

@@ -410,8 +410,8 @@ pub trait Store: Send + Sync + 'static {
     /// With a change go, in one transaction: its attempt's row, its step, its result, one ledger row for
     /// each paid call, its audit entry. `Answer::Already` writes nothing. A step that the same attempt saved
     /// before is a repetition: answered `Held`, nothing written or booked again; one of an earlier attempt
-    /// is replaced. A beat that needs its job's lock key (`lifecycle::needs_lock`) while another job
-    /// holds it is refused as `LeaseLost`.
+    /// is replaced. A beat that another job of its lock key bars (`lifecycle::bars`) is refused as
+    /// `LeaseLost`.
     async fn apply(&self, changes: Vec<JobChange>) -> StoreResult<Vec<Result<Applied, Refusal>>>;
 
     /// Ends what time has ended (`Event::Sweep`): this many jobs at most. Gives how many it changed.
