@@ -1,1 +1,4 @@
-//! coolant-backends.
+//! Coolant's stores.
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
