@@ -156,6 +156,12 @@ impl Context {
         self.steps.get(name).and_then(|output| T::deserialize(output).ok())
     }
 
+    /// The outputs of all steps that earlier attempts finished, by name.
+    #[must_use]
+    pub fn finished_steps(&self) -> &BTreeMap<String, Value> {
+        &self.steps
+    }
+
     /// Runs `work` unless an earlier attempt finished it, and keeps its output under `name`.
     ///
     /// # Errors
