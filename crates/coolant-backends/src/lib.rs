@@ -5,6 +5,8 @@
 
 mod batch;
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod conn;
 mod migrate;
 mod postgres;

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use lock::{bars, holds_lock, locked_until};
+pub use lock::{bars, holds_lock, locked_until, needs_lock};
 
 use crate::failure::{Failure, FailureClass};
 use crate::job::{
