@@ -84,7 +84,8 @@ impl Engine {
             let tenant = Some(job.spec.tenant.clone().into());
             let filter = JobFilter { phase: Some(phase), tenant, ..JobFilter::default() };
             let others = self.parts.store.list(&filter, page).await?;
-            let holder = others.iter().find_map(|other| Some((&other.job, bars(&other.job, job, &claim, now)?)));
+            let holder =
+                others.iter().find_map(|other| Some((&other.job, bars(&other.job, job, &claim, now)?)));
             if let Some((holder, until)) = holder {
                 let detail = format!("job {} holds its lock key", holder.id);
                 return Ok(Some(Reason { kind: ReasonKind::LockHeld, until: Some(until), detail }));
