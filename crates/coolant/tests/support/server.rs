@@ -1,7 +1,7 @@
 //! The API in the test's own process, over stores in memory, on a port of its own.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use coolant::bell::Bell;
 use coolant::engine::payloads::PayloadChecks;
@@ -31,23 +31,22 @@ pub struct Server {
     stop: Option<oneshot::Sender<()>>,
     /// Ends when it has ended.
     pub ended: Option<JoinHandle<()>>,
-    keeper: JoinHandle<()>,
+    keeper: Option<JoinHandle<()>>,
 }
 
 impl Server {
     /// A server on a clock that the test moves.
     pub async fn start() -> Self {
         let clock = ManualClock::at(Timestamp::from_millis(1_764_417_600_000));
-        Self::over(clock.reader(), clock).await
+        let mut server = Self::over(clock.reader(), clock).await;
+        server.keeper = Some(tokio::spawn(housekeeping::run(server.engine.clone())));
+        server
     }
 
-    /// A server on the machine's clock, for tests that wait for real.
-    pub async fn start_in_real_time() -> Self {
-        let now = || {
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-            Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap())
-        };
-        Self::over(Arc::new(now), ManualClock::at(now())).await
+    /// The same with nobody who sweeps or redrives, for tests that do it themselves.
+    pub async fn start_without_housekeeping() -> Self {
+        let clock = ManualClock::at(Timestamp::from_millis(1_764_417_600_000));
+        Self::over(clock.reader(), clock).await
     }
 
     async fn over(time: Clock, clock: Arc<ManualClock>) -> Self {
@@ -67,8 +66,7 @@ impl Server {
         let ended = tokio::spawn(serve(listener, router, async move {
             let _ = stopped.await;
         }));
-        let keeper = tokio::spawn(housekeeping::run(engine.clone()));
-        Self { client, engine, store, clock, stop: Some(stop), ended: Some(ended), keeper }
+        Self { client, engine, store, clock, stop: Some(stop), ended: Some(ended), keeper: None }
     }
 
     /// Tells it to end, and waits until it has.
@@ -121,7 +119,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.keeper.abort();
+        if let Some(keeper) = &self.keeper {
+            keeper.abort();
+        }
     }
 }
 
