@@ -61,6 +61,18 @@ pub fn bars(other: &Job, job: &Job, event: &Event, now: Timestamp) -> Option<Tim
     barred.then_some(until)
 }
 
+/// Whether an event is one that [`bars`] can keep from happening, as long as nobody sets the clock back: a
+/// claim, or a beat of a lease that ran out. Most events are none, and spare a store the look for others.
+#[must_use]
+pub fn needs_lock(job: &Job, event: &Event, now: Timestamp) -> bool {
+    job.spec.lock_key.is_some()
+        && match (event, &job.state) {
+            (Event::Claim { .. }, _) => true,
+            (Event::Renew { .. }, JobState::Running { lease, .. }) => lease.until <= now,
+            _ => false,
+        }
+}
+
 fn cools(job: &Job) -> bool {
     let class = job.last_error.as_ref().map(|failure| failure.class);
     class.is_some_and(|class| class != FailureClass::WorkerLost && !class.is_permanent())
