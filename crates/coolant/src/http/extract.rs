@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use super::observe::Trace;
 use super::problem::{Code, Problem, job_id};
 use super::serve::Closing;
+use super::wire::object::Object;
 use crate::engine::{self, Caller};
 
 /// Largest JSON body, in bytes.
@@ -110,7 +111,7 @@ pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem>
         return Err(Problem::new(Code::InvalidJson, detail));
     }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+    let Object(value) = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let path = error.path().to_string();
         json_problem(&path, error.inner())
     })?;
@@ -120,7 +121,7 @@ pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem>
 
 /// Reads a JSON value that was read before; `path` is where it stood.
 pub(crate) fn from_value<T: DeserializeOwned>(path: &str, value: serde_json::Value) -> Result<T, Problem> {
-    serde_path_to_error::deserialize(value).map_err(|error| {
+    serde_path_to_error::deserialize(value).map(|Object(value)| value).map_err(|error| {
         let inside = error.path().to_string();
         let path = if inside == "." { path.to_owned() } else { format!("{path}.{inside}") };
         field_problem(&path, &error.inner().to_string())

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::job::{AttemptView, RetryView, UsageView};
 use super::named::{ClassName, Named, RedriveStateName};
+use super::object;
 use super::query::FilterBody;
 use super::time::Time;
 use crate::engine::JobAt;
@@ -113,6 +114,7 @@ impl From<DlqGroup> for GroupView {
 #[serde(deny_unknown_fields)]
 pub(crate) struct RedriveBody {
     /// All if left out.
+    #[serde(default, deserialize_with = "object::maybe")]
     pub(crate) filter: Option<FilterBody>,
     /// 1 to 10 000; 100 if left out.
     pub(crate) limit: Option<i64>,

@@ -4,6 +4,7 @@ pub(crate) mod dlq;
 pub(crate) mod documents;
 pub(crate) mod job;
 pub(crate) mod named;
+pub(crate) mod object;
 pub(crate) mod ops;
 pub(crate) mod query;
 pub(crate) mod submit;

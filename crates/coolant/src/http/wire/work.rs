@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::job::{JobView, ProgressView, RetryView};
 use super::named::{ClassName, Named, StatusName};
+use super::object;
 use super::time::Time;
 use crate::engine::JobAt;
 use crate::engine::classify::ErrorReport;
@@ -87,6 +88,7 @@ pub(crate) struct HeartbeatBody {
     /// A label, not an identity.
     pub(crate) worker: String,
     /// 1000 at most.
+    #[serde(deserialize_with = "object::many")]
     pub(crate) leases: Vec<LeaseBody>,
 }
 
@@ -98,6 +100,7 @@ pub(crate) struct LeaseBody {
     #[schema(format = Uuid)]
     pub(crate) job_id: String,
     pub(crate) lease_token: i64,
+    #[serde(default, deserialize_with = "object::maybe")]
     pub(crate) progress: Option<ProgressView>,
 }
 
@@ -171,6 +174,7 @@ pub(crate) struct StepBody {
     #[serde(default)]
     pub(crate) output: Value,
     /// The paid call that made it.
+    #[serde(default, deserialize_with = "object::maybe")]
     pub(crate) usage: Option<UsageBody>,
 }
 
@@ -190,6 +194,7 @@ pub(crate) struct SucceedBody {
     /// 1 MiB of JSON at most.
     #[serde(default)]
     pub(crate) result: Value,
+    #[serde(default, deserialize_with = "object::maybe")]
     pub(crate) usage: Option<UsageBody>,
 }
 
@@ -199,7 +204,9 @@ pub(crate) struct SucceedBody {
 #[serde(deny_unknown_fields)]
 pub(crate) struct FailBody {
     pub(crate) lease_token: i64,
+    #[serde(deserialize_with = "object::one")]
     pub(crate) error: ErrorBody,
+    #[serde(default, deserialize_with = "object::maybe")]
     pub(crate) usage: Option<UsageBody>,
 }
 
@@ -217,6 +224,7 @@ pub(crate) struct ErrorBody {
     #[schema(value_type = Option<ClassName>)]
     class: Option<String>,
     /// What the paid call left behind; Coolant reads the class from it.
+    #[serde(default, deserialize_with = "object::maybe")]
     http: Option<EvidenceBody>,
     retry_after_seconds: Option<f64>,
 }
@@ -319,9 +327,11 @@ pub(crate) struct SettlementBody {
     pub(crate) lease_token: i64,
     outcome: SettleOutcome,
     result: Option<Value>,
+    #[serde(default, deserialize_with = "object::maybe")]
     error: Option<ErrorBody>,
     seconds: Option<f64>,
     reason: Option<String>,
+    #[serde(default, deserialize_with = "object::maybe")]
     usage: Option<UsageBody>,
 }
 
