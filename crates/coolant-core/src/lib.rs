@@ -3,5 +3,17 @@
 //! Nothing in here does IO, reads a clock, starts a task or rolls dice: time, tokens and randomness come
 //! in as values, so that a test, a simulation and the server all run the same rules.
 
+pub mod documents;
 pub mod evidence;
 pub mod failure;
+pub mod fingerprint;
+pub mod handler;
+pub mod job;
+pub mod lifecycle;
+pub mod model;
+pub mod money;
+pub mod names;
+pub mod retry;
+pub mod store;
+pub mod time;
+pub mod view;

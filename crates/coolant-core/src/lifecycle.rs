@@ -1,0 +1,675 @@
+//! The lifecycle: the one function that changes a job's state, and every rule that it asks.
+//!
+//! ```text
+//!            submit
+//!              │
+//!              ▼        claim                 succeed
+//!        ┌──▶ PENDING ────────▶ RUNNING ───────────────────▶ SUCCEEDED
+//!        │     │  ▲ ▲             │ │ │                          ▲
+//!        │     │  │ └─ fail, ─────┘ │ │ fail for good            │ late success of the
+//!        │     │  │    defer,       │ │                          │ newest lost attempt
+//!        │     │  │    release      │ ├───────────▶ FAILED ──────┘
+//!        │     │  └─ lease ran out ─┘ │             │  ▲
+//!        │     │     (at the next     │ cancel,     │  │ expired, waited too long,
+//!        │     │      claim)          │ then beat   │  │ out of attempts
+//!        │     │                      ▼             │  │
+//!        │     └──── cancel ───▶ CANCELLED          │  └── PENDING, RUNNING (sweep)
+//!        │                            │             │
+//!        └────────── reopen ──────────┴─────────────┘  after the cooldown, or forced
+//! ```
+//!
+//! Always true:
+//! - a lease token is given out once; a write with any other than the newest is refused;
+//! - tokens fence, not time: a late beat, step or success with the newest token is accepted until
+//!   somebody else claims the job or the sweep ends it;
+//! - nothing leaves `Succeeded`;
+//! - an attempt is counted when it is claimed, and only a release or a deferral takes it back.
+//!
+//! Elsewhere: how long to wait (`retry`), what a failure is (`failure`), how a change is made atomic
+//! (`store`).
+
+mod lock;
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+pub use lock::{bars, holds_lock, locked_until, needs_lock};
+
+use crate::failure::{Failure, FailureClass};
+use crate::job::{
+    Counters, Job, JobState, Lease, LeaseToken, Outcome, Policy, Progress, Reopen, Settled, Wait,
+};
+use crate::money::Usage;
+use crate::retry;
+use crate::time::Timestamp;
+
+/// What happens to a job.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A worker wants to run it.
+    Claim {
+        /// Its label.
+        worker: String,
+        /// The lease it asks for; the job's own if it asks for none.
+        lease: Option<Duration>,
+    },
+    /// A heartbeat.
+    Renew {
+        /// The lease.
+        token: LeaseToken,
+        /// How far the attempt is, if that changed.
+        progress: Option<Progress>,
+    },
+    /// A finished piece, to be kept.
+    SaveStep {
+        /// The lease.
+        token: LeaseToken,
+        /// The step's name.
+        name: String,
+        /// What it gave.
+        output: Value,
+        /// The paid calls that made it.
+        usage: Vec<Usage>,
+    },
+    /// The work is done.
+    Succeed {
+        /// The lease.
+        token: LeaseToken,
+        /// What it gave.
+        result: Value,
+        /// Paid calls that no step has booked.
+        usage: Vec<Usage>,
+    },
+    /// The work failed.
+    Fail {
+        /// The lease.
+        token: LeaseToken,
+        /// How.
+        failure: Failure,
+        /// Random part of the wait, 0 to 1: rolled by the caller, since rules roll no dice.
+        jitter: f64,
+        /// Paid calls that no step has booked.
+        usage: Vec<Usage>,
+    },
+    /// Not now: its upstream is closed. Uses up no attempt.
+    Defer {
+        /// The lease.
+        token: LeaseToken,
+        /// For how long.
+        wait: Duration,
+        /// Why, for people.
+        reason: String,
+        /// Paid calls that no step has booked.
+        usage: Vec<Usage>,
+    },
+    /// Given back at a shutdown. Uses up no attempt.
+    Release {
+        /// The lease.
+        token: LeaseToken,
+    },
+    /// Somebody wants it ended.
+    Cancel,
+    /// Somebody wants it run again.
+    Reopen {
+        /// Whether an operator insists, past the cooldown and past a permanent failure.
+        force: bool,
+    },
+    /// Somebody takes it out of the dead-letter queue for good.
+    Discard,
+    /// Time has passed.
+    Sweep,
+}
+
+/// What an event did.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// The caller holds this lease now.
+    Claimed(Lease),
+    /// It was claimable no more: its end is in the job's state.
+    Ended,
+    /// The lease is renewed, or the step kept, until then.
+    Held {
+        /// The lease's end.
+        until: Timestamp,
+    },
+    /// The job was cancelled under its worker, which should stop; it has ended with this answer.
+    Cancelled,
+    /// The change is made.
+    Done,
+    /// It was so already; nothing changed.
+    Already,
+}
+
+/// Why an event changed nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Nobody may start it before that instant.
+    #[error("the job may not be started yet")]
+    NotVisible {
+        /// From then on.
+        visible_at: Timestamp,
+    },
+    /// The lease token is not the newest, or its attempt has ended.
+    #[error("the lease is lost: the attempt was superseded or has ended")]
+    LeaseLost,
+    /// The job was cancelled; the attempt's work is not kept.
+    #[error("the lease is lost: the job was cancelled")]
+    LeaseLostByCancel,
+    /// The job has ended, so it cannot be cancelled or claimed.
+    #[error("the job has ended")]
+    Ended,
+    /// The job has not ended, so it cannot be reopened or discarded.
+    #[error("the job has not ended")]
+    NotEnded,
+    /// It succeeded; there is nothing to do again.
+    #[error("the job succeeded")]
+    Succeeded,
+    /// The cooldown after its failure still runs.
+    #[error("the job is cooling down")]
+    CoolingDown {
+        /// The earliest retry.
+        until: Timestamp,
+    },
+    /// The same work would fail again.
+    #[error("the failure is permanent")]
+    Permanent,
+    /// No such job.
+    #[error("there is no such job")]
+    NotFound,
+}
+
+/// A job after an event, and what else the store has to write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transition {
+    /// The job as it is now; its version is one higher if anything changed.
+    pub job: Job,
+    /// An attempt that ended with this event, for the history.
+    pub ended: Option<AttemptEnd>,
+    /// What to tell the caller.
+    pub answer: Answer,
+}
+
+/// How an attempt ended, for its row in the history.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttemptEnd {
+    /// Which one.
+    pub number: i64,
+    /// How.
+    pub outcome: Outcome,
+    /// Why, if not by success.
+    pub error: Option<Failure>,
+}
+
+/// The only place where a job changes state. What is not listed is refused.
+///
+/// # Errors
+/// A [`Refusal`]; then nothing changed.
+pub fn on(job: &Job, event: &Event, now: Timestamp) -> Result<Transition, Refusal> {
+    match event {
+        Event::Claim { worker, lease } => claim(job, worker, *lease, now),
+        Event::Renew { token, progress } => renew(job, *token, progress.as_ref(), now),
+        Event::SaveStep { token, usage, .. } => save_step(job, *token, usage, now),
+        Event::Succeed { token, usage, .. } => succeed(job, *token, usage, now),
+        Event::Fail { token, failure, jitter, usage } => {
+            settle(job, *token, usage, now, Outcome::Failed, |change| change.fail(failure, *jitter))
+        }
+        Event::Defer { token, wait, reason, usage } => {
+            settle(job, *token, usage, now, Outcome::Deferred, |change| change.defer(*wait, reason, None))
+        }
+        Event::Release { token } => settle(job, *token, &[], now, Outcome::Released, Change::release),
+        Event::Cancel => cancel(job, now),
+        Event::Reopen { force } => reopen(job, *force, now),
+        Event::Discard => discard(job, now),
+        Event::Sweep => sweep(job, now),
+    }
+}
+
+/// A job in the middle of a change.
+struct Change {
+    job: Job,
+    now: Timestamp,
+    ended: Option<AttemptEnd>,
+}
+
+impl Change {
+    fn of(job: &Job, now: Timestamp) -> Self {
+        let mut job = job.clone();
+        job.version += 1;
+        job.updated_at = now;
+        Self { job, now, ended: None }
+    }
+
+    fn answer(self, answer: Answer) -> Transition {
+        Transition { job: self.job, ended: self.ended, answer }
+    }
+
+    fn book(&mut self, usage: &[Usage], wasted: bool) {
+        for call in usage {
+            self.job.usage.add(call);
+            if wasted {
+                self.job.usage.wasted = self.job.usage.wasted.plus(call.cost.unwrap_or_default());
+            }
+        }
+    }
+
+    fn end_attempt(&mut self, outcome: Outcome, error: Option<Failure>) {
+        let token = LeaseToken(self.job.counters.claims);
+        self.job.last_settled = Some(Settled { token, outcome });
+        self.ended = Some(AttemptEnd { number: token.0, outcome, error });
+    }
+
+    /// Puts the job back until then.
+    fn wait(&mut self, visible_at: Timestamp, wait: Wait) {
+        self.job.state = JobState::Pending { visible_at, wait };
+    }
+
+    /// Puts the job into the dead-letter queue.
+    fn give_up(&mut self, failure: Failure, reopen: Reopen) {
+        self.job.state = JobState::Failed { at: self.now, reopen };
+        self.job.finished_at = Some(self.now);
+        self.job.last_error = Some(failure);
+    }
+
+    fn after_cooldown(&self) -> Reopen {
+        Reopen::From(self.now.plus(self.job.spec.policy.cooldown))
+    }
+
+    fn fail(&mut self, failure: &Failure, jitter: f64) {
+        if failure.class.is_upstreams_fault()
+            && !failure.final_
+            && let Some(upstream) = &failure.upstream
+        {
+            let wait = retry::upstream_wait(failure, jitter);
+            let reason = format!("upstream `{upstream}`: {}", failure.code);
+            return self.defer(wait, &reason, Some(failure));
+        }
+        self.job.deferred_since = None;
+        self.job.last_error = Some(failure.clone());
+        let counters = &mut self.job.counters;
+        counters.timeouts += u32::from(failure.class == FailureClass::Timeout);
+        counters.invalid_outputs += u32::from(failure.class == FailureClass::InvalidOutput);
+        let verdict = retry::after_failure(&self.job.spec.policy, &self.job.counters, failure, jitter);
+        match verdict {
+            retry::Verdict::Retry(wait) => self.wait(self.now.plus(wait), Wait::Cooling),
+            retry::Verdict::GiveUp => self.give_up(failure.clone(), self.after_cooldown()),
+            retry::Verdict::Permanent => self.give_up(failure.clone(), Reopen::OnlyForced),
+        }
+        self.end_attempt(Outcome::Failed, Some(failure.clone()));
+    }
+
+    fn defer(&mut self, wait: Duration, reason: &str, failure: Option<&Failure>) {
+        self.uncount();
+        self.job.counters.deferrals += 1;
+        if let Some(failure) = failure {
+            self.job.last_error = Some(failure.clone());
+        }
+        let since = *self.job.deferred_since.get_or_insert(self.now);
+        self.end_attempt(Outcome::Deferred, failure.cloned());
+        let wait = wait.min(retry::LONGEST_AUTOMATIC_WAIT);
+        self.wait(self.now.plus(wait), Wait::Deferred { reason: reason.to_owned() });
+        if since.plus(self.job.spec.policy.max_wait) <= self.now {
+            self.give_up_waiting();
+        }
+    }
+
+    /// The upstream stayed closed for too long: given up with the upstream's own failure, if it was told.
+    fn give_up_waiting(&mut self) {
+        let told = self.job.last_error.clone().filter(|failure| failure.class.is_upstreams_fault());
+        let failure = told.unwrap_or_else(|| {
+            Failure::new(FailureClass::Overloaded, "UPSTREAM_CLOSED", "waited too long for its upstream")
+        });
+        self.give_up(failure, self.after_cooldown());
+    }
+
+    fn release(&mut self) {
+        self.uncount();
+        self.job.counters.releases += 1;
+        self.end_attempt(Outcome::Released, None);
+        let max = self.job.spec.policy.max_releases;
+        if self.job.counters.releases >= max {
+            let message = format!("given back {max} times without an end");
+            let failure = Failure::new(FailureClass::HandlerError, "RELEASE_LIMIT", message);
+            return self.give_up(failure, self.after_cooldown());
+        }
+        self.wait(self.now, Wait::Start);
+    }
+
+    fn uncount(&mut self) {
+        let counters = &mut self.job.counters;
+        counters.executions = counters.executions.saturating_sub(1);
+        counters.tries = counters.tries.saturating_sub(1);
+    }
+
+    fn cancel_attempt(&mut self) {
+        self.end_attempt(Outcome::Cancelled, None);
+        self.cancel();
+    }
+
+    fn cancel(&mut self) {
+        self.job.state = JobState::Cancelled { at: self.now };
+        self.job.finished_at = Some(self.now);
+    }
+
+    /// The lease ran out: the attempt is lost, and the job is pending again or dead.
+    fn lapse(&mut self, lease: &Lease) {
+        self.job.counters.lost += 1;
+        let message = format!("worker `{}` stopped renewing its lease", lease.worker);
+        let failure = Failure::new(FailureClass::WorkerLost, "WORKER_LOST", message);
+        self.end_attempt(Outcome::Lost, Some(failure.clone()));
+        if is_exhausted(&self.job.spec.policy, &self.job.counters) {
+            return self.give_up(failure, self.after_cooldown());
+        }
+        self.job.last_error = Some(failure);
+        // No second wait: the lease itself was the cooldown.
+        self.wait(lease.until, Wait::Start);
+        self.expire();
+    }
+
+    /// Past its `expires_at` a pending job is given up.
+    fn expire(&mut self) {
+        let JobState::Pending { .. } = self.job.state else { return };
+        if expires_at(&self.job).is_some_and(|at| at <= self.now) {
+            let failure = Failure::new(FailureClass::InvalidRequest, EXPIRED, EXPIRED_MESSAGE);
+            self.give_up(failure, Reopen::OnlyForced);
+        }
+    }
+}
+
+const EXPIRED: &str = "EXPIRED";
+const EXPIRED_MESSAGE: &str = "not finished before its `expires_at`";
+
+/// When a pending job expires. One that did and was reopened all the same has one more attempt: whoever
+/// insisted knows how late it is.
+fn expires_at(job: &Job) -> Option<Timestamp> {
+    let last = job.last_error.as_ref().map(|failure| (failure.code.as_str(), failure.message.as_str()));
+    job.spec.expires_at.filter(|_| last != Some((EXPIRED, EXPIRED_MESSAGE)))
+}
+
+fn is_exhausted(policy: &Policy, counters: &Counters) -> bool {
+    counters.tries >= policy.max_attempts || counters.lost >= policy.max_lost
+}
+
+fn claim(job: &Job, worker: &str, lease: Option<Duration>, now: Timestamp) -> Result<Transition, Refusal> {
+    let mut change = Change::of(job, now);
+    match &job.state {
+        JobState::Pending { visible_at, .. }
+        | JobState::Running { lease: Lease { until: visible_at, .. }, .. }
+            if *visible_at > now =>
+        {
+            return Err(Refusal::NotVisible { visible_at: *visible_at });
+        }
+        JobState::Pending { .. } => change.expire(),
+        JobState::Running { cancel_requested: true, .. } => change.cancel_attempt(),
+        JobState::Running { lease, .. } if lease.deadline <= now => time_out(&mut change),
+        JobState::Running { lease, .. } => change.lapse(lease),
+        JobState::Succeeded { .. } | JobState::Failed { .. } | JobState::Cancelled { .. } => {
+            return Err(Refusal::Ended);
+        }
+    }
+    // What its past made of it may be an end, or another wait.
+    if !matches!(&change.job.state, JobState::Pending { visible_at, .. } if *visible_at <= now) {
+        return Ok(change.answer(Answer::Ended));
+    }
+    let lease = new_lease(&change.job, worker, lease, now);
+    let counters = &mut change.job.counters;
+    counters.claims = lease.token.0;
+    // Counted at the claim, not at the end: a worker that dies still used up its attempt.
+    counters.executions += 1;
+    counters.tries += 1;
+    change.job.progress = None;
+    change.job.started_at.get_or_insert(now);
+    change.job.state = JobState::Running { lease: lease.clone(), cancel_requested: false };
+    Ok(change.answer(Answer::Claimed(lease)))
+}
+
+fn new_lease(job: &Job, worker: &str, asked: Option<Duration>, now: Timestamp) -> Lease {
+    let range = Policy::LEASE_RANGE;
+    let length = asked.unwrap_or(job.spec.policy.lease).clamp(*range.start(), *range.end());
+    Lease {
+        token: LeaseToken(job.counters.claims + 1),
+        until: now.plus(length),
+        length,
+        worker: worker.to_owned(),
+        started_at: now,
+        deadline: now.plus(job.spec.policy.timeout),
+    }
+}
+
+/// The lease of a running job, if that token is its newest.
+fn current(job: &Job, token: LeaseToken) -> Result<(&Lease, bool), Refusal> {
+    match &job.state {
+        JobState::Running { lease, cancel_requested } if lease.token == token => {
+            Ok((lease, *cancel_requested))
+        }
+        JobState::Cancelled { .. } if job.counters.claims == token.0 => Err(Refusal::LeaseLostByCancel),
+        _ => Err(Refusal::LeaseLost),
+    }
+}
+
+/// Whether that token is the job's newest and its attempt has not ended: the leave to write beside the job.
+///
+/// # Errors
+/// A [`Refusal`] saying how the lease was lost.
+pub fn check_lease(job: &Job, token: LeaseToken) -> Result<(), Refusal> {
+    current(job, token).map(|_| ())
+}
+
+fn renew(
+    job: &Job,
+    token: LeaseToken,
+    progress: Option<&Progress>,
+    now: Timestamp,
+) -> Result<Transition, Refusal> {
+    let (lease, cancel_requested) = current(job, token)?;
+    let mut change = Change::of(job, now);
+    if cancel_requested {
+        change.cancel_attempt();
+        return Ok(change.answer(Answer::Cancelled));
+    }
+    if lease.deadline <= now {
+        time_out(&mut change);
+        return Ok(change.answer(Answer::Ended));
+    }
+    // A claim's lease ends where it was promised to; a clock that stepped back must not shorten it.
+    let until = lease.until.max(now.plus(lease.length));
+    if let JobState::Running { lease, .. } = &mut change.job.state {
+        lease.until = until;
+    }
+    if let Some(progress) = progress {
+        change.job.progress = Some(progress.clone());
+    }
+    Ok(change.answer(Answer::Held { until }))
+}
+
+fn save_step(job: &Job, token: LeaseToken, usage: &[Usage], now: Timestamp) -> Result<Transition, Refusal> {
+    // Saved also after a cancel: the output is paid for, and a reopened job gets it back.
+    let (lease, _) = current(job, token)?;
+    let until = lease.until;
+    let mut change = Change::of(job, now);
+    change.book(usage, false);
+    Ok(change.answer(Answer::Held { until }))
+}
+
+fn succeed(job: &Job, token: LeaseToken, usage: &[Usage], now: Timestamp) -> Result<Transition, Refusal> {
+    // A late success is kept as long as nobody else claimed the job: the answer is paid for. That holds
+    // also where the sweep, with no attempt left to give, has already buried the job.
+    let buried = Some(Settled { token, outcome: Outcome::Lost });
+    let rises = matches!(job.state, JobState::Failed { reopen: Reopen::From(_), .. })
+        && job.counters.claims == token.0
+        && job.last_settled == buried;
+    let succeed = |change: &mut Change| {
+        change.job.state = JobState::Succeeded { at: now };
+        change.job.finished_at = Some(now);
+        change.job.last_error = None;
+        change.job.deferred_since = None;
+        change.end_attempt(Outcome::Succeeded, None);
+    };
+    if rises {
+        let mut change = Change::of(job, now);
+        change.book(usage, false);
+        change.job.counters.lost = change.job.counters.lost.saturating_sub(1);
+        succeed(&mut change);
+        return Ok(change.answer(Answer::Done));
+    }
+    settle(job, token, usage, now, Outcome::Succeeded, succeed)
+}
+
+/// Ends the attempt of that token by `end`; answers a repetition of the same end as the first time.
+fn settle(
+    job: &Job,
+    token: LeaseToken,
+    usage: &[Usage],
+    now: Timestamp,
+    outcome: Outcome,
+    end: impl FnOnce(&mut Change),
+) -> Result<Transition, Refusal> {
+    if let Some(settled) = job.last_settled
+        && settled.token == token
+        && is_repeated(settled.outcome, outcome)
+    {
+        return Ok(Transition { job: job.clone(), ended: None, answer: Answer::Already });
+    }
+    let (lease, cancel_requested) = current(job, token)?;
+    let late = lease.deadline <= now && outcome != Outcome::Succeeded;
+    let mut change = Change::of(job, now);
+    // What the attempt paid for is lost with it, unless a step or the result keeps it.
+    change.book(usage, cancel_requested || outcome != Outcome::Succeeded);
+    if cancel_requested {
+        change.cancel_attempt();
+        return Ok(change.answer(Answer::Cancelled));
+    }
+    if late {
+        time_out(&mut change);
+        return Ok(change.answer(Answer::Ended));
+    }
+    end(&mut change);
+    Ok(change.answer(Answer::Done))
+}
+
+/// A failure laid at an upstream's door is kept as a deferral, and its repetition is the same failure.
+fn is_repeated(settled: Outcome, reported: Outcome) -> bool {
+    settled == reported || (settled == Outcome::Deferred && reported == Outcome::Failed)
+}
+
+fn time_out(change: &mut Change) {
+    let limit = change.job.spec.policy.timeout;
+    let message = format!("the attempt ran longer than {}", crate::time::spoken(limit));
+    change.fail(&Failure::new(FailureClass::Timeout, "TIMED_OUT", message), 0.0);
+}
+
+fn cancel(job: &Job, now: Timestamp) -> Result<Transition, Refusal> {
+    let mut change = Change::of(job, now);
+    match &job.state {
+        JobState::Pending { .. } => change.cancel(),
+        JobState::Running { lease, cancel_requested: false } => {
+            change.job.state = JobState::Running { lease: lease.clone(), cancel_requested: true };
+        }
+        JobState::Running { .. } | JobState::Cancelled { .. } => {
+            return Ok(Transition { job: job.clone(), ended: None, answer: Answer::Already });
+        }
+        JobState::Succeeded { .. } | JobState::Failed { .. } => return Err(Refusal::Ended),
+    }
+    Ok(change.answer(Answer::Done))
+}
+
+fn reopen(job: &Job, force: bool, now: Timestamp) -> Result<Transition, Refusal> {
+    match job.state {
+        JobState::Pending { visible_at, wait: Wait::Cooling } if visible_at > now => {
+            return skip_cooling(job, force, now, visible_at);
+        }
+        JobState::Pending { .. } | JobState::Running { .. } => return Err(Refusal::NotEnded),
+        JobState::Succeeded { .. } => return Err(Refusal::Succeeded),
+        JobState::Failed { reopen: Reopen::From(_) | Reopen::OnlyForced, .. } if force => {}
+        JobState::Failed { reopen: Reopen::From(until), .. } if until > now => {
+            return Err(Refusal::CoolingDown { until });
+        }
+        JobState::Failed { reopen: Reopen::OnlyForced | Reopen::Discarded, .. } => {
+            return Err(Refusal::Permanent);
+        }
+        JobState::Failed { reopen: Reopen::From(_), .. } | JobState::Cancelled { .. } => {}
+    }
+    let mut change = Change::of(job, now);
+    let Counters { claims, executions, .. } = job.counters;
+    change.job.counters = Counters { claims, executions, ..Counters::default() };
+    change.job.deferred_since = None;
+    change.job.finished_at = None;
+    change.wait(now, Wait::Start);
+    Ok(change.answer(Answer::Done))
+}
+
+/// The same door as for a failed job: closed until the same instant, and open to an operator. The job has
+/// not ended, so its counters go on.
+fn skip_cooling(job: &Job, force: bool, now: Timestamp, until: Timestamp) -> Result<Transition, Refusal> {
+    if !force {
+        return Err(Refusal::CoolingDown { until });
+    }
+    let mut change = Change::of(job, now);
+    change.wait(now, Wait::Start);
+    Ok(change.answer(Answer::Done))
+}
+
+fn discard(job: &Job, now: Timestamp) -> Result<Transition, Refusal> {
+    match job.state {
+        JobState::Failed { reopen: Reopen::Discarded, .. } => {
+            Ok(Transition { job: job.clone(), ended: None, answer: Answer::Already })
+        }
+        JobState::Failed { at, .. } => {
+            let mut change = Change::of(job, now);
+            change.job.state = JobState::Failed { at, reopen: Reopen::Discarded };
+            Ok(change.answer(Answer::Done))
+        }
+        JobState::Succeeded { .. } | JobState::Cancelled { .. } => Err(Refusal::Ended),
+        JobState::Pending { .. } | JobState::Running { .. } => Err(Refusal::NotEnded),
+    }
+}
+
+fn sweep(job: &Job, now: Timestamp) -> Result<Transition, Refusal> {
+    let unchanged = || Ok(Transition { job: job.clone(), ended: None, answer: Answer::Already });
+    let mut change = Change::of(job, now);
+    match &job.state {
+        JobState::Pending { .. } => {
+            change.expire();
+            let waited_out = job.deferred_since.is_some_and(|at| at.plus(job.spec.policy.max_wait) <= now);
+            if waited_out && change.job.state == job.state {
+                change.give_up_waiting();
+            }
+        }
+        // Cancelled first: a job that somebody ended must not come back as a retry of its time-out.
+        JobState::Running { lease, cancel_requested: true } if lease.until.min(lease.deadline) <= now => {
+            change.cancel_attempt();
+        }
+        JobState::Running { lease, cancel_requested: false } if lease.deadline <= now => {
+            time_out(&mut change);
+        }
+        // A lost job with attempts left stays as it is: its next claim takes it from here, and until
+        // then a late success still counts.
+        JobState::Running { lease, .. } if lease.until <= now && dies_with(job, now) => change.lapse(lease),
+        _ => {}
+    }
+    if change.job.state == job.state { unchanged() } else { Ok(change.answer(Answer::Ended)) }
+}
+
+/// Whether the end of its lease would be the end of the job.
+fn dies_with(job: &Job, now: Timestamp) -> bool {
+    let counters = Counters { lost: job.counters.lost + 1, ..job.counters };
+    is_exhausted(&job.spec.policy, &counters) || job.spec.expires_at.is_some_and(|at| at <= now)
+}
+
+/// When [`Event::Sweep`] will end the job if nothing happens before: at `expires_at`, when it has waited
+/// too long for its upstream, at its attempt's time limit, or with a lease that is its last. A store keeps
+/// it beside the job, so that a sweep finds what is due and nothing else.
+#[must_use]
+pub fn gives_up_at(job: &Job) -> Option<Timestamp> {
+    match &job.state {
+        JobState::Pending { .. } => {
+            let waited_out = job.deferred_since.map(|at| at.plus(job.spec.policy.max_wait));
+            [expires_at(job), waited_out].into_iter().flatten().min()
+        }
+        JobState::Running { lease, cancel_requested } => {
+            let is_last = *cancel_requested || dies_with(job, lease.until);
+            Some(if is_last { lease.deadline.min(lease.until) } else { lease.deadline })
+        }
+        _ => None,
+    }
+}

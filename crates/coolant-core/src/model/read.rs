@@ -1,0 +1,148 @@
+//! The calls that only look.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Row, State};
+use crate::job::{Job, JobId, JobRecord, JobState, Status, Step};
+use crate::money::Money;
+use crate::names::Queue;
+use crate::store::{Counter, DlqGroup, JobFilter, Page, Stats};
+use crate::time::Timestamp;
+use crate::view::{Phase, without_particulars};
+
+/// Groups of the dead-letter queue that are given at most.
+const MAX_GROUPS: usize = 500;
+/// Where counting the jobs ahead ends.
+const MAX_AHEAD: usize = 10_000;
+
+impl State {
+    pub(super) fn list(&self, filter: &JobFilter, page: Page, now: Timestamp) -> Vec<JobRecord> {
+        let older = |id: &JobId| page.before.is_none_or(|before| *id < before);
+        let newest_first = self.rows.iter().rev().filter(|(id, _)| older(id)).map(|(_, row)| row);
+        newest_first
+            .filter(|row| matches(filter, row.job(), now))
+            .take(page.limit as usize)
+            .map(|row| row.record.clone())
+            .collect()
+    }
+
+    pub(super) fn steps(&self, job_id: JobId) -> Vec<Step> {
+        let Some(row) = self.rows.get(&job_id) else { return Vec::new() };
+        let mut steps: Vec<_> =
+            row.steps.values().map(|step| Step { output: None, ..step.clone() }).collect();
+        steps.sort_by(|a, b| (a.finished_at, &a.name).cmp(&(b.finished_at, &b.name)));
+        steps
+    }
+
+    pub(super) fn ahead_of(&self, job: &Job, now: Timestamp) -> i64 {
+        let place = |job: &Job| match &job.state {
+            JobState::Pending { visible_at, .. } => Some((Reverse(job.spec.priority), *visible_at, job.id)),
+            _ => None,
+        };
+        let Some(own) = place(job) else { return 0 };
+        let same_queue = self.rows.values().map(Row::job).filter(|other| other.spec.queue == job.spec.queue);
+        let ahead = same_queue.filter_map(place).filter(|other| other.1 <= now && *other < own);
+        i64::try_from(ahead.take(MAX_AHEAD).count()).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn stats(&self, queue: Option<&Queue>, window: Duration, now: Timestamp) -> Stats {
+        let within = |at: Timestamp| now.since(at) <= window;
+        let of_queue = |row: &&Row| queue.is_none_or(|queue| row.job().spec.queue == *queue);
+        let counted = |counter| self.counted(counter, queue, window, now);
+        let mut stats = Stats {
+            duplicate_request_count: counted(Counter::Duplicates),
+            conflict_count: counted(Counter::Conflicts),
+            blocked_calls: counted(Counter::BlockedStarts),
+            saved: Money::from_nanos(counted(Counter::SavedNanos)),
+            ..Stats::default()
+        };
+        let (mut ended, mut failed, mut durations) = (0_u32, 0_u32, Vec::new());
+        for row in self.rows.values().filter(of_queue) {
+            let job = row.job();
+            stats.queue_depth += i64::from(job.status() == Status::Pending);
+            stats.dlq_message_count += i64::from(Phase::of(job, now) == Phase::DeadLettered);
+            let retries = row.attempts.values().filter(|a| a.number > 1 && within(a.started_at)).count();
+            stats.retry_count += i64::try_from(retries).unwrap_or(i64::MAX);
+            for entry in row.ledger.iter().filter(|entry| within(entry.at)) {
+                stats.paid_calls += 1;
+                stats.spent = stats.spent.plus(entry.usage.cost.unwrap_or_default());
+            }
+            if within(job.updated_at) {
+                stats.wasted = stats.wasted.plus(job.usage.wasted);
+            }
+            let Some(end) = job.finished_at.filter(|at| within(*at)) else { continue };
+            ended += 1;
+            failed += u32::from(job.status() == Status::Failed);
+            durations.extend(job.started_at.map(|start| end.since(start)));
+        }
+        if ended > 0 {
+            stats.job_failure_rate = f64::from(failed) / f64::from(ended);
+        }
+        stats.job_duration_p95 = nearest_rank_95(durations);
+        stats
+    }
+
+    fn counted(&self, counter: Counter, queue: Option<&Queue>, window: Duration, now: Timestamp) -> i64 {
+        let first = now.as_millis().saturating_sub(crate::time::millis_up(window)).div_euclid(60_000);
+        let counts = self.counters.iter().filter(|((minute, name, of), _)| {
+            *minute >= first && *name == counter && queue.is_none_or(|queue| of == queue)
+        });
+        counts.map(|(_, count)| count).sum()
+    }
+
+    pub(super) fn dlq_groups(&self, filter: &JobFilter, now: Timestamp) -> Vec<DlqGroup> {
+        let mut groups: BTreeMap<(String, String, String), DlqGroup> = BTreeMap::new();
+        let dead = |job: &&Job| Phase::of(job, now) == Phase::DeadLettered && matches(filter, job, now);
+        for job in self.rows.values().map(Row::job).filter(dead) {
+            let (Some(error), Some(at)) = (&job.last_error, job.finished_at) else { continue };
+            let message = without_particulars(&error.message);
+            let job_type = job.spec.job_type.to_string();
+            let group =
+                groups.entry((job_type.clone(), error.code.clone(), message.clone())).or_insert(DlqGroup {
+                    job_type,
+                    error_code: error.code.clone(),
+                    message,
+                    count: 0,
+                    first_at: at,
+                    last_at: at,
+                    sample: job.id,
+                    cost: Money::default(),
+                });
+            group.count += 1;
+            group.first_at = group.first_at.min(at);
+            group.last_at = group.last_at.max(at);
+            group.cost = group.cost.plus(job.usage.cost);
+        }
+        let mut groups: Vec<_> = groups.into_values().collect();
+        groups.sort_by_key(|group| Reverse(group.count));
+        groups.truncate(MAX_GROUPS);
+        groups
+    }
+}
+
+/// The value that 95 of 100 do not exceed, by nearest rank.
+fn nearest_rank_95(mut durations: Vec<Duration>) -> Option<Duration> {
+    durations.sort_unstable();
+    let rank = (durations.len() * 95).div_ceil(100);
+    rank.checked_sub(1).and_then(|index| durations.get(index)).copied()
+}
+
+/// Whether everything holds that the filter sets.
+fn matches(filter: &JobFilter, job: &Job, now: Timestamp) -> bool {
+    let spec = &job.spec;
+    let is = |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|wanted| wanted == text);
+    let code = job.last_error.as_ref().map_or("", |failure| &failure.code);
+    let key = spec.idempotency_key.as_ref().map_or("", |key| key.as_str());
+    filter.status.is_none_or(|status| job.status() == status)
+        && filter.phase.is_none_or(|phase| Phase::of(job, now) == phase)
+        && is(&filter.job_type, spec.job_type.as_str())
+        && is(&filter.queue, spec.queue.as_str())
+        && is(&filter.tenant, spec.tenant.as_str())
+        && filter.tag.as_ref().is_none_or(|(name, value)| spec.tags.get(name) == Some(value))
+        && is(&filter.error_code, code)
+        && is(&filter.idempotency_key, key)
+        && filter.created_after.is_none_or(|at| job.created_at >= at)
+        && filter.created_before.is_none_or(|at| job.created_at < at)
+}

@@ -1,0 +1,283 @@
+//! The calls that change something.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Row, State};
+use crate::fingerprint::Fingerprint;
+use crate::job::{Attempt, JobId, JobRecord, JobState, LeaseToken, LedgerEntry, Step};
+use crate::lifecycle::{Answer, Event, Refusal, Transition, bars, on};
+use crate::money::{Money, Usage, UsageTotals};
+use crate::names::{LockKey, Queue, Tenant};
+use crate::store::{
+    Applied, ClaimRequest, Claimed, Counter, IfFailed, JobChange, NewJob, Redrive, SubmitOutcome, Submitted,
+};
+use crate::time::Timestamp;
+
+impl State {
+    pub(super) fn submit(&mut self, new: NewJob, now: Timestamp) -> Submitted {
+        let fingerprint = Fingerprint::of(&new.spec.job_type, &new.payload);
+        let key = new.spec.idempotency_key.clone().map(|key| (new.spec.tenant.clone(), key));
+        let taken = key.as_ref().and_then(|key| self.keys.get(key)).copied();
+        if let Some(id) = taken.or(self.rows.contains_key(&new.id).then_some(new.id)) {
+            return self.submit_again(id, &new, fingerprint, now);
+        }
+        let record = JobRecord { job: new.first(now), payload: new.payload, result: None };
+        let row = Row {
+            record: record.clone(),
+            fingerprint,
+            steps: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            ledger: Vec::new(),
+        };
+        self.rows.insert(new.id, row);
+        if let Some(key) = key {
+            self.keys.insert(key, new.id);
+        }
+        Submitted { outcome: SubmitOutcome::Created, record }
+    }
+
+    fn submit_again(
+        &mut self,
+        id: JobId,
+        new: &NewJob,
+        fingerprint: Fingerprint,
+        now: Timestamp,
+    ) -> Submitted {
+        let row = &self.rows[&id];
+        let record = row.record.clone();
+        let queue = record.job.spec.queue.clone();
+        if row.fingerprint != fingerprint {
+            self.count(Counter::Conflicts, queue, 1, now);
+            return Submitted { outcome: SubmitOutcome::Conflict, record };
+        }
+        if id == new.id {
+            // The same submit once more, after an answer that was lost: answered as the first time.
+            return Submitted { outcome: SubmitOutcome::Created, record };
+        }
+        if new.if_failed == IfFailed::Retry && matches!(record.job.state, JobState::Failed { .. }) {
+            let reopened = self.apply(JobChange::new(id, Event::Reopen { force: false }), now);
+            if reopened.is_ok() {
+                let record = self.rows[&id].record.clone();
+                return Submitted { outcome: SubmitOutcome::Reopened, record };
+            }
+        }
+        self.count(Counter::Duplicates, queue, 1, now);
+        Submitted { outcome: SubmitOutcome::Existing, record }
+    }
+
+    pub(super) fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Vec<Claimed> {
+        self.note_asked(request, now);
+        let mut claimed = Vec::new();
+        for id in self.candidates(request, now) {
+            if claimed.len() == request.max as usize {
+                break;
+            }
+            let event = Event::Claim { worker: request.worker.clone(), lease: request.lease };
+            // A candidate may turn out to have ended, or its lock key may just have been taken.
+            if let Ok(Applied { answer: Answer::Claimed(lease), .. }) =
+                self.apply(JobChange::new(id, event), now)
+            {
+                let row = &self.rows[&id];
+                claimed.push(Claimed { record: row.record.clone(), lease, steps: row.outputs() });
+            }
+        }
+        claimed
+    }
+
+    fn note_asked(&mut self, request: &ClaimRequest, now: Timestamp) {
+        for queue in &request.queues {
+            if request.job_types.is_empty() {
+                self.asked.insert((queue.clone(), None), now);
+            }
+            for job_type in &request.job_types {
+                self.asked.insert((queue.clone(), Some(job_type.clone())), now);
+            }
+        }
+    }
+
+    /// Jobs whose instant has come, in the order of the claim.
+    fn candidates(&self, request: &ClaimRequest, now: Timestamp) -> Vec<JobId> {
+        let mut due: Vec<_> = self
+            .rows
+            .values()
+            .map(Row::job)
+            .filter(|job| request.queues.contains(&job.spec.queue))
+            .filter(|job| request.job_types.is_empty() || request.job_types.contains(&job.spec.job_type))
+            .filter_map(|job| job.visible_at().map(|at| (Reverse(job.spec.priority), at, job.id)))
+            .filter(|(_, at, _)| *at <= now)
+            .collect();
+        due.sort_unstable();
+        due.into_iter().map(|(_, _, id)| id).collect()
+    }
+
+    pub(super) fn apply(&mut self, change: JobChange, now: Timestamp) -> Result<Applied, Refusal> {
+        let JobChange { job_id, event, audit } = change;
+        let row = self.rows.get(&job_id).ok_or(Refusal::NotFound)?;
+        if let Some(until) = self.barred_until(row, &event, now) {
+            return Err(match event {
+                Event::Claim { .. } => Refusal::NotVisible { visible_at: until },
+                _ => Refusal::LeaseLost,
+            });
+        }
+        if let Some(answer) = repeated_step(row, &event) {
+            return Ok(Applied { job: row.job().clone(), answer });
+        }
+        let transition = on(row.job(), &event, now)?;
+        let applied = Applied { job: transition.job.clone(), answer: transition.answer.clone() };
+        if transition.answer != Answer::Already {
+            if let Some(row) = self.rows.get_mut(&job_id) {
+                row.save(transition, event, now);
+            }
+            self.audit.extend(audit.map(|entry| crate::store::AuditEntry { at: now, ..entry }));
+        }
+        Ok(applied)
+    }
+
+    fn barred_until(&self, row: &Row, event: &Event, now: Timestamp) -> Option<Timestamp> {
+        row.job().spec.lock_key.as_ref()?;
+        self.rows.values().filter_map(|other| bars(other.job(), row.job(), event, now)).max()
+    }
+
+    pub(super) fn sweep(&mut self, limit: u32, now: Timestamp) -> u32 {
+        let ids: Vec<_> = self.rows.keys().copied().collect();
+        let mut changed = 0;
+        for id in ids {
+            if changed == limit {
+                break;
+            }
+            let swept = self.apply(JobChange::new(id, Event::Sweep), now);
+            changed += u32::from(swept.is_ok_and(|applied| applied.answer != Answer::Already));
+        }
+        changed
+    }
+
+    pub(super) fn count(&mut self, counter: Counter, queue: Queue, n: i64, now: Timestamp) {
+        *self.counters.entry((now.as_millis().div_euclid(60_000), counter, queue)).or_default() += n;
+    }
+
+    pub(super) fn live_lock_keys(&self, keys: &[(Tenant, String)]) -> Vec<(Tenant, String)> {
+        let live = self.rows.values().filter(|row| !row.job().status().has_ended());
+        let names = live.filter_map(lock_name).map(|(tenant, key)| (tenant.clone(), key.to_string()));
+        names.filter(|name| keys.contains(name)).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    pub(super) fn save_redrive(&mut self, redrive: Redrive) -> bool {
+        let kept = self.redrives.get(&redrive.id).map_or(0, |kept| kept.version);
+        if kept != redrive.version {
+            return false;
+        }
+        self.redrives.insert(redrive.id, Redrive { version: kept + 1, ..redrive });
+        true
+    }
+}
+
+fn lock_name(row: &Row) -> Option<(&Tenant, &LockKey)> {
+    let spec = &row.job().spec;
+    spec.lock_key.as_ref().map(|key| (&spec.tenant, key))
+}
+
+/// A step that this very attempt has saved before: the worker repeats itself, because an answer was lost.
+/// Its calls are in the ledger already.
+fn repeated_step(row: &Row, event: &Event) -> Option<Answer> {
+    match (event, &row.job().state) {
+        (Event::SaveStep { token, name, .. }, JobState::Running { lease, .. })
+            if lease.token == *token && row.steps.get(name).is_some_and(|step| step.attempt == token.0) =>
+        {
+            Some(Answer::Held { until: lease.until })
+        }
+        _ => None,
+    }
+}
+
+impl Row {
+    fn save(&mut self, transition: Transition, event: Event, now: Timestamp) {
+        let spent = difference(transition.job.usage, self.job().usage);
+        self.record.job = transition.job;
+        if let Some(end) = transition.ended
+            && let Some(attempt) = self.attempts.get_mut(&end.number)
+        {
+            attempt.ended_at = Some(now);
+            attempt.outcome = Some(end.outcome);
+            attempt.error = end.error;
+        }
+        if let Answer::Claimed(lease) = transition.answer {
+            let attempt = Attempt {
+                number: lease.token.0,
+                worker: lease.worker,
+                started_at: lease.started_at,
+                ended_at: None,
+                outcome: None,
+                error: None,
+                usage: UsageTotals::default(),
+            };
+            self.attempts.insert(attempt.number, attempt);
+        }
+        self.keep(event, now, spent);
+    }
+
+    /// What an event brings along: a step, a result, paid calls.
+    fn keep(&mut self, event: Event, now: Timestamp, spent: UsageTotals) {
+        match event {
+            Event::SaveStep { token, name, output, usage } => {
+                self.book(token, Some(&name), usage, now, spent);
+                let bytes = output.to_string().len() as u64;
+                let step = Step { name, bytes, finished_at: now, attempt: token.0, output: Some(output) };
+                self.steps.insert(step.name.clone(), step);
+            }
+            Event::Succeed { token, result, usage } => {
+                if matches!(self.job().state, JobState::Succeeded { .. }) {
+                    self.record.result = Some(result);
+                }
+                self.book(token, None, usage, now, spent);
+            }
+            Event::Fail { token, usage, .. } | Event::Defer { token, usage, .. } => {
+                self.book(token, None, usage, now, spent);
+            }
+            _ => {}
+        }
+    }
+
+    fn book(
+        &mut self,
+        token: LeaseToken,
+        step: Option<&String>,
+        calls: Vec<Usage>,
+        now: Timestamp,
+        spent: UsageTotals,
+    ) {
+        let (job_id, tenant) = (self.job().id, self.job().spec.tenant.clone());
+        self.ledger.extend(calls.into_iter().map(|usage| LedgerEntry {
+            job_id,
+            attempt: token.0,
+            step: step.cloned(),
+            tenant: tenant.clone(),
+            at: now,
+            usage,
+        }));
+        if let Some(attempt) = self.attempts.get_mut(&token.0) {
+            attempt.usage = sum(attempt.usage, spent);
+        }
+    }
+}
+
+fn sum(a: UsageTotals, b: UsageTotals) -> UsageTotals {
+    UsageTotals {
+        calls: a.calls.saturating_add(b.calls),
+        input_tokens: a.input_tokens.saturating_add(b.input_tokens),
+        output_tokens: a.output_tokens.saturating_add(b.output_tokens),
+        cost: a.cost.plus(b.cost),
+        wasted: a.wasted.plus(b.wasted),
+    }
+}
+
+fn difference(now: UsageTotals, before: UsageTotals) -> UsageTotals {
+    let less = |a: Money, b: Money| Money::from_nanos(a.as_nanos().saturating_sub(b.as_nanos()));
+    UsageTotals {
+        calls: now.calls.saturating_sub(before.calls),
+        input_tokens: now.input_tokens.saturating_sub(before.input_tokens),
+        output_tokens: now.output_tokens.saturating_sub(before.output_tokens),
+        cost: less(now.cost, before.cost),
+        wasted: less(now.wasted, before.wasted),
+    }
+}
