@@ -60,3 +60,15 @@ async fn a_page_of_old_korean_is_markdown_and_names_its_encoding() {
     assert_eq!((document.encoding.as_deref(), document.title.as_deref()), (Some("EUC-KR"), Some("점검")));
     assert_eq!(text(&document), "# 점검 안내\n\n색인은 두 시에 시작한다.");
 }
+
+#[test]
+fn the_version_names_the_readers_that_are_locked() {
+    let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();
+    for reader in ["pdf_oxide", "undoc", "html5ever", "chardetng"] {
+        let (_, after) = lock.split_once(&format!("name = \"{reader}\"\nversion = \"")).unwrap();
+        let (version, _) = after.split_once('"').unwrap();
+        // Texts may change with a reader, so a new one has to make a new pipeline version.
+        let named = format!("{reader}-{version}");
+        assert!(coolant_parse::PARSER_VERSION.contains(&named), "PARSER_VERSION does not name {named}");
+    }
+}
