@@ -267,10 +267,11 @@ pub(crate) async fn publish(
     ];
     let text = "UPDATE documents SET published_version = $1, pipeline = $2, model = $3, chunks = $4, \
                 published_at = $5 WHERE tenant = $6 AND id = $7 AND deleted_at IS NULL \
-                AND (published_version IS NULL OR published_version <= $1)";
+                AND (published_version IS NULL OR published_version <= $1) AND EXISTS (SELECT 1 \
+                FROM document_versions v WHERE v.tenant = $6 AND v.document_id = $7 AND v.version = $1)";
     let newest = conn.execute(text, &params).await? == 1;
     if !newest {
-        // Deleted, or a newer version is out already: this one is history.
+        // Deleted, also if another came under its name since, or overtaken by a newer version: history.
         return Ok(Ok(()));
     }
     let key: [Value; 2] = [tenant.as_str().into(), id.as_str().into()];
