@@ -2,7 +2,7 @@
 //! it was asked for.
 
 use std::error::Error;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
@@ -41,9 +41,14 @@ impl Output {
     /// A line of a result.
     pub(super) fn line(&self, text: impl AsRef<str>) {
         let mut stdout = std::io::stdout().lock();
-        if writeln!(stdout, "{}", text.as_ref()).and_then(|()| stdout.flush()).is_err() {
+        match writeln!(stdout, "{}", text.as_ref()).and_then(|()| stdout.flush()) {
+            Ok(()) => {}
             // Whoever read along has gone (`| head`): nothing more to say, and no reason to complain.
-            std::process::exit(0);
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+            Err(error) => {
+                self.remark(format!("error: cannot write the result\n  cause: {error}"));
+                std::process::exit(1);
+            }
         }
     }
 
