@@ -1,8 +1,13 @@
 //! What somebody sees while the index grows: bars on a terminal, a line a document in a pipe.
 
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use coolant_core::time::spoken;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::super::out::{Output, counted};
+use super::files::LeftOut;
 use super::report::Indexed;
 
 /// Bars or lines.
@@ -11,6 +16,22 @@ pub(super) struct Progress {
     total: u64,
     done: u64,
     chunks_done: u64,
+    /// What was said last about a wait, and when.
+    waiting: Option<(String, Instant)>,
+}
+
+/// A wait that goes on is mentioned again in a pipe after so long.
+const REMIND_AFTER: Duration = Duration::from_secs(30);
+
+/// Documents that wait for another try.
+pub(super) struct Waits {
+    pub(super) count: u64,
+    /// One of them.
+    pub(super) name: String,
+    pub(super) code: String,
+    pub(super) message: String,
+    /// Until the first of them is tried again.
+    pub(super) wait: Duration,
 }
 
 struct Bars {
@@ -23,7 +44,7 @@ struct Bars {
 impl Progress {
     pub(super) fn new(output: &Output, files: usize) -> Self {
         let bars = (output.is_terminal() && !output.is_json()).then(|| Bars::new(files as u64));
-        Self { bars, total: files as u64, done: 0, chunks_done: 0 }
+        Self { bars, total: files as u64, done: 0, chunks_done: 0, waiting: None }
     }
 
     pub(super) fn reading(&self, name: &str) {
@@ -33,9 +54,58 @@ impl Progress {
         }
     }
 
-    pub(super) fn all_read(&self) {
+    /// All files are read, and the documents that are not in the index yet are submitted.
+    pub(super) fn all_read(&self, to_index: usize) {
+        match &self.bars {
+            Some(bars) => bars.read.finish_with_message(""),
+            None if to_index > 0 => {
+                self.line(&format!("all files read, {} to index", counted(to_index as u64, "document")));
+            }
+            None => {}
+        }
+    }
+
+    /// Something at the paths that is no file.
+    pub(super) fn left_out(&self, LeftOut { name, why }: &LeftOut) {
+        self.say(&format!("left out {name}: {why}"));
+    }
+
+    /// Documents wait for another try, or wait no more.
+    pub(super) fn waiting(&mut self, waits: Option<Waits>) {
+        let Some(Waits { count, name, code, message, wait }) = waits else {
+            if self.waiting.take().is_some()
+                && let Some(bars) = &self.bars
+            {
+                bars.indexed.set_message("");
+            }
+            return;
+        };
+        let who = if count == 1 { name } else { counted(count, "document") };
+        let again = spoken(wait);
         if let Some(bars) = &self.bars {
-            bars.read.finish_with_message("");
+            bars.indexed.set_message(format!("waiting, {again} left: {code}"));
+        }
+        let is_known =
+            self.waiting.as_ref().is_some_and(|(known, at)| *known == code && at.elapsed() < REMIND_AFTER);
+        if !is_known {
+            self.say(&format!("waiting: {who}: {code}: {message}; tries again in {again}"));
+            self.waiting = Some((code, Instant::now()));
+        }
+    }
+
+    /// Somebody asked to stop: bars would stand still from now on.
+    pub(super) fn stopping(&self) {
+        self.finish();
+        let text = "stopping: documents that are being indexed are finished first; once more stops at once";
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
+    }
+
+    /// A line above the bars, or one of the pipe.
+    fn say(&self, text: &str) {
+        match &self.bars {
+            // A terminal that takes no line has no use for it.
+            Some(bars) => drop(bars.all.println(text)),
+            None => self.line(text),
         }
     }
 
@@ -69,17 +139,12 @@ impl Progress {
         self.done += 1;
         let text = format!("failed {name}: {code}: {reason}");
         match &self.bars {
-            Some(bars) => {
-                bars.indexed.set_position(self.done);
-                // A terminal that takes no line has no use for it.
-                let _ = bars.all.println(text);
-            }
+            Some(bars) => bars.indexed.set_position(self.done),
             None => self.line(&text),
         }
     }
 
     fn line(&self, text: &str) {
-        use std::io::Write;
         let _ = writeln!(std::io::stderr().lock(), "[{}/{}] {text}", self.done, self.total);
     }
 
