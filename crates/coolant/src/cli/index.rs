@@ -83,25 +83,32 @@ pub(super) async fn run(app: App, args: IndexArgs, output: &Output) -> CommandRe
     if matches!(stopped, Ok(Some(Stopped::Asked))) {
         indexing.progress.stopping();
     }
-    let Indexing { report, progress, underway, .. } = indexing;
-    let left = underway.len() as u64;
     shutdown.drain();
     // The second Ctrl-C of somebody in a hurry ends the wait for running jobs.
     let _ = working.await;
     keeping.abort();
+    let stopped = match stopped {
+        // What was under way has been finished meanwhile.
+        Ok(Some(_)) => indexing.look_at_all().await.and(stopped),
+        _ => stopped,
+    };
+    let Indexing { report, progress, .. } = indexing;
     progress.finish();
     report.write(&app, output);
+    let left = progress.left();
     match stopped? {
-        None if report.has_failures() => Err(CommandError::Failed),
-        None => Ok(()),
-        Some(Stopped::Asked) => Err(CommandError::Later(format!(
-            "stopped with {} left; run the same command again to go on",
-            counted(left, "document")
-        ))),
-        Some(Stopped::Blocked(why)) => {
-            let wait = if left == 1 { "waits" } else { "wait" };
-            Err(CommandError::Later(format!("{} {wait}: {why}", counted(left, "document"))))
-        }
+        Some(stopped) if left > 0 => Err(CommandError::Later(match stopped {
+            Stopped::Asked => {
+                let left = counted(left, "document");
+                format!("stopped with {left} left; run the same command again to go on")
+            }
+            Stopped::Blocked(why) => {
+                let wait = if left == 1 { "waits" } else { "wait" };
+                format!("{} {wait}: {why}", counted(left, "document"))
+            }
+        })),
+        _ if report.has_failures() => Err(CommandError::Failed),
+        _ => Ok(()),
     }
 }
 
@@ -200,6 +207,14 @@ impl Indexing<'_> {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Looks at every job once.
+    async fn look_at_all(&mut self) -> CommandResult {
+        for _ in 0..self.underway.len().div_ceil(LOOK_AT) {
+            self.look().await?;
+        }
+        Ok(())
     }
 
     /// Looks at the jobs that have waited longest. Gives why nothing will move for a while, if so.

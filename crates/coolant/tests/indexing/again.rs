@@ -1,6 +1,6 @@
 //! The second run, and every later one: what did not change costs nothing.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::client::Call;
 use crate::fixtures::numbered;
@@ -77,18 +77,57 @@ async fn a_moved_or_copied_file_costs_nothing() {
     assert_eq!(provider.paid(), 5);
 }
 
-#[tokio::test]
+/// Six documents in the hands of six handlers, each with its text read, while the provider answers nobody.
+async fn all_at_once(site: &Site, provider: &Provider) -> Value {
+    provider.hold_from(1);
+    let (server, client) = site.serve(&["--no-work"]).await;
+    let running = site.start(["index", "docs", "--json", "--concurrency", "6"]);
+    // The last thing that is seen of a job before it goes to the provider is that its text is read.
+    loop {
+        let jobs = client.get("/jobs").await.expect(200);
+        let mut read = 0;
+        for job in jobs["items"].as_array().unwrap() {
+            let steps = client.get(format!("/jobs/{}/steps", job["job_id"].as_str().unwrap())).await;
+            let steps = steps.expect(200);
+            read +=
+                usize::from(steps["items"].as_array().unwrap().iter().any(|step| step["name"] == "parse"));
+        }
+        if read == 6 {
+            break;
+        }
+    }
+    // A second look at everything: time for whoever would go to the provider although he must not.
+    client.get("/jobs").await.expect(200);
+    site.examine().await;
+    assert!(provider.paid() <= 8, "{} inputs at the provider, and a batch holds 8", provider.paid());
+    provider.release();
+    let report = running.end().await.report(0);
+    server.kill();
+    report
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn copies_that_are_indexed_at_the_same_time_are_paid_once() {
     let provider = Provider::start();
     let site = Site::paying(&provider, 8);
     for copy in 0..6 {
         site.write(format!("copy{copy}.pdf"), numbered("alpha", "first", 3));
     }
-    // The first batch is at the provider until the other documents have come to theirs.
-    let running = site.start(["index", "docs", "--json", "--concurrency", "6"]);
-    let report = running.end().await.report(0);
+    let report = all_at_once(&site, &provider).await;
     assert_eq!(provider.paid(), 3);
     assert_eq!(counts(&report), [6, 0, 0, 0, 3, 15]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_documents_together_have_no_more_than_one_batch_at_the_provider() {
+    let provider = Provider::start();
+    let site = Site::paying(&provider, 8);
+    for at in 0..6 {
+        site.write(format!("book{at}.pdf"), numbered(&format!("book{at}"), "first", 5));
+    }
+    let report = all_at_once(&site, &provider).await;
+    assert_eq!(provider.paid(), 30);
+    assert_eq!(counts(&report), [6, 0, 0, 0, 30, 0]);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use coolant_core::time::spoken;
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::super::out::{Output, counted};
 use super::files::LeftOut;
@@ -15,6 +15,7 @@ pub(super) struct Progress {
     bars: Option<Bars>,
     total: u64,
     done: u64,
+    failed: u64,
     chunks_done: u64,
     /// What was said last about a wait, and when.
     waiting: Option<(String, Instant)>,
@@ -39,25 +40,32 @@ struct Bars {
     read: ProgressBar,
     indexed: ProgressBar,
     chunks: ProgressBar,
+    /// What is being read, or waited for.
+    note: ProgressBar,
 }
 
 impl Progress {
     pub(super) fn new(output: &Output, files: usize) -> Self {
         let bars = (output.is_terminal() && !output.is_json()).then(|| Bars::new(files as u64));
-        Self { bars, total: files as u64, done: 0, chunks_done: 0, waiting: None }
+        Self { bars, total: files as u64, done: 0, failed: 0, chunks_done: 0, waiting: None }
+    }
+
+    /// Files whose document is neither in the index nor failed.
+    pub(super) fn left(&self) -> u64 {
+        self.total - self.done
     }
 
     pub(super) fn reading(&self, name: &str) {
         if let Some(bars) = &self.bars {
             bars.read.inc(1);
-            bars.read.set_message(name.to_owned());
+            bars.note.set_message(name.to_owned());
         }
     }
 
     /// All files are read, and the documents that are not in the index yet are submitted.
     pub(super) fn all_read(&self, to_index: usize) {
         match &self.bars {
-            Some(bars) => bars.read.finish_with_message(""),
+            Some(bars) => bars.note.set_message(""),
             None if to_index > 0 => {
                 self.line(&format!("all files read, {} to index", counted(to_index as u64, "document")));
             }
@@ -76,14 +84,14 @@ impl Progress {
             if self.waiting.take().is_some()
                 && let Some(bars) = &self.bars
             {
-                bars.indexed.set_message("");
+                bars.note.set_message("");
             }
             return;
         };
         let who = if count == 1 { name } else { counted(count, "document") };
         let again = spoken(wait);
         if let Some(bars) = &self.bars {
-            bars.indexed.set_message(format!("waiting, {again} left: {code}"));
+            bars.note.set_message(format!("waiting, {again} left: {code}"));
         }
         let is_known =
             self.waiting.as_ref().is_some_and(|(known, at)| *known == code && at.elapsed() < REMIND_AFTER);
@@ -93,10 +101,14 @@ impl Progress {
         }
     }
 
-    /// Somebody asked to stop: bars would stand still from now on.
+    /// Somebody asked to stop: the bars stay as they are. They cannot be taken away, as the terminal may have
+    /// written `^C` and moved them from where they were drawn.
     pub(super) fn stopping(&self) {
-        self.finish();
-        let text = "stopping: documents that are being indexed are finished first; once more stops at once";
+        let mut text = "stopping after what is under way; once more stops at once".to_owned();
+        if let Some(bars) = &self.bars {
+            bars.all.set_draw_target(ProgressDrawTarget::hidden());
+            text.insert(0, '\n');
+        }
         let _ = writeln!(std::io::stderr().lock(), "{text}");
     }
 
@@ -111,7 +123,9 @@ impl Progress {
 
     /// Chunks of documents that are not finished: those that have their vector, and all.
     pub(super) fn chunks_underway(&self, (done, total): (u64, u64)) {
-        if let Some(bars) = &self.bars {
+        if let Some(bars) = &self.bars
+            && self.chunks_done + total > 0
+        {
             bars.chunks.set_length(self.chunks_done + total);
             bars.chunks.set_position(self.chunks_done + done);
         }
@@ -137,10 +151,13 @@ impl Progress {
 
     pub(super) fn failed(&mut self, name: &str, code: &str, reason: &str) {
         self.done += 1;
-        let text = format!("failed {name}: {code}: {reason}");
+        self.failed += 1;
         match &self.bars {
-            Some(bars) => bars.indexed.set_position(self.done),
-            None => self.line(&text),
+            Some(bars) => {
+                bars.indexed.set_position(self.done);
+                bars.indexed.set_message(format!(", {} failed", self.failed));
+            }
+            None => self.line(&format!("failed {name}: {code}: {reason}")),
         }
     }
 
@@ -150,9 +167,9 @@ impl Progress {
 
     pub(super) fn finish(&self) {
         if let Some(bars) = &self.bars {
-            for bar in [&bars.read, &bars.indexed, &bars.chunks] {
-                bar.finish_and_clear();
-            }
+            // Cleared as a whole: bars that are cleared one by one leave lines behind.
+            let _ = bars.all.clear();
+            bars.all.set_draw_target(ProgressDrawTarget::hidden());
         }
     }
 }
@@ -160,16 +177,18 @@ impl Progress {
 impl Bars {
     fn new(files: u64) -> Self {
         let all = MultiProgress::new();
-        let bar = |name: &'static str, length: u64| {
-            let style = ProgressStyle::with_template("{prefix:>10} [{bar:32}] {pos}/{len} {wide_msg}");
-            let bar = all.add(ProgressBar::new(length));
-            if let Ok(style) = style {
+        let add = |name: &'static str, length: u64, template: &str| {
+            let bar = all.add(ProgressBar::new(length).with_prefix(name));
+            if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style.progress_chars("=> "));
             }
-            bar.set_prefix(name);
             bar
         };
-        let (read, indexed, chunks) = (bar("files", files), bar("documents", files), bar("chunks", 0));
-        Self { all, read, indexed, chunks }
+        // As wide as the terminal, so that nothing breaks over its edge.
+        let bar = "{prefix:>10} [{wide_bar}] {pos}/{len}{msg}";
+        let (read, indexed) = (add("files", files, bar), add("documents", files, bar));
+        indexed.tick();
+        let (chunks, note) = (add("chunks", 0, bar), add("", 0, "{wide_msg}"));
+        Self { all, read, indexed, chunks, note }
     }
 }
