@@ -43,6 +43,32 @@ async fn postgres_ten_kills_during_an_update_leave_the_old_version_searchable() 
     database.drop_it().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_document_goes_on_where_it_was_killed() {
+    const PAGES: usize = 96;
+    let provider = Provider::start();
+    let site = Site::paying(&provider, BATCH);
+    let texts: Vec<String> = (1..=PAGES).map(|at| page("book", "first", at)).collect();
+    site.write("book.pdf", pages(&texts));
+    for kill in 1..=5 {
+        let target = provider.paid() + 2 * BATCH;
+        provider.hold_from(target);
+        let mut running = site.start(["index", "docs", "--json"]);
+        let is_paid = tokio::task::block_in_place(|| provider.wait_paid(target, || running.has_ended()));
+        assert!(is_paid, "{:#?}", running.end().await);
+        running.kill();
+        running.end().await;
+        provider.release();
+        // One batch was kept, one was lost on its way back.
+        assert_eq!((provider.paid(), provider.distinct()), (2 * BATCH * kill, BATCH * (kill + 1)));
+        assert!(site.search(&["book", "--mode", "text"]).await.is_empty());
+    }
+    let report = site.index().await.report(0);
+    assert_eq!(counts(&report), [1, 0, 0, 0, PAGES as u64, 0]);
+    assert_eq!((provider.paid(), provider.distinct()), (PAGES + 5 * BATCH, PAGES));
+    site.examine().await;
+}
+
 fn url(database: &Database) -> String {
     match database.address() {
         Address::Postgres(url) => url,
