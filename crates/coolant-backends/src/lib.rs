@@ -1,1 +1,19 @@
-//! coolant-backends.
+//! Coolant's stores: one SQL store for SQLite and PostgreSQL.
+//!
+//! Every text is written once for both (`conn` says how), every write goes through one queue that commits
+//! in groups (`batch`), and every decision is `coolant_core::lifecycle`'s.
+
+mod batch;
+mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod conn;
+mod migrate;
+mod postgres;
+mod sql;
+mod sqlite;
+mod store;
+mod vector;
+
+pub use clock::TestClock;
+pub use store::{Address, Condition, Finding, InvalidAddress, Options, SqlStore};

@@ -7,9 +7,11 @@
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::job::{JobId, LeaseToken};
 use crate::lifecycle::Refusal;
+use crate::money::Usage;
 use crate::names::{DocumentId, Tenant};
 use crate::store::StoreResult;
 use crate::time::Timestamp;
@@ -127,6 +129,32 @@ pub struct HashedVector {
     pub vector: Vec<f32>,
 }
 
+/// Vectors that were just made, and the step of a job that made them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct VectorBatch {
+    /// On whose behalf.
+    pub tenant: Tenant,
+    /// The model.
+    pub model: String,
+    /// The vectors.
+    pub vectors: Vec<HashedVector>,
+    /// The step that made them, kept in the same transaction; `None` outside a job.
+    pub step: Option<FinishedStep>,
+}
+
+/// A step of a job and the paid calls that made it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FinishedStep {
+    /// The job and its lease.
+    pub lease: (JobId, LeaseToken),
+    /// The step's name.
+    pub name: String,
+    /// What it gave.
+    pub output: Value,
+    /// What it paid.
+    pub usage: Vec<Usage>,
+}
+
 /// What to look for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchRequest {
@@ -135,11 +163,20 @@ pub struct SearchRequest {
     /// In this document alone.
     pub document_id: Option<DocumentId>,
     /// Terms for full text search; none to leave it out.
-    pub terms: Vec<String>,
+    pub terms: Vec<SearchTerm>,
     /// The query's vector and its model; `None` to leave it out.
     pub vector: Option<(String, Vec<f32>)>,
     /// This many from each of the two, 1 to 1000.
     pub candidates: u32,
+}
+
+/// A term to look for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchTerm {
+    /// Letters and digits only, as the index has them.
+    pub text: String,
+    /// Find every term that starts so.
+    pub prefix: bool,
 }
 
 /// Where a chunk is, so that two rankings can be joined.
@@ -230,9 +267,13 @@ pub trait DocumentStore: Send + Sync + 'static {
         hashes: &[ContentHash],
     ) -> StoreResult<Vec<ContentHash>>;
 
-    /// Keeps vectors. One that is there already stays.
-    async fn save_vectors(&self, tenant: &Tenant, model: &str, vectors: Vec<HashedVector>)
-    -> StoreResult<()>;
+    /// The vector of one content, if there is one.
+    async fn vector(&self, tenant: &Tenant, model: &str, hash: &ContentHash)
+    -> StoreResult<Option<Vec<f32>>>;
+
+    /// Keeps vectors, and the step that made them. A vector that is there already stays. The vectors are
+    /// kept also where the step's lease is lost: they are paid for, and true whoever made them.
+    async fn save_vectors(&self, batch: VectorBatch) -> StoreResult<Result<(), Refusal>>;
 
     /// Swaps the published version for this one, at once and whole, under the job's lease. An older
     /// version than the published one is not put in its place.

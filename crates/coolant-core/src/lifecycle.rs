@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use lock::{holds_lock, locked_until, needs_lock};
+pub use lock::{bars, holds_lock, locked_until, needs_lock};
 
 use crate::failure::{Failure, FailureClass};
 use crate::job::{
@@ -447,6 +447,14 @@ fn current(job: &Job, token: LeaseToken) -> Result<(&Lease, bool), Refusal> {
     }
 }
 
+/// Whether that token is the job's newest and its attempt has not ended: the leave to write beside the job.
+///
+/// # Errors
+/// A [`Refusal`] saying how the lease was lost.
+pub fn check_lease(job: &Job, token: LeaseToken) -> Result<(), Refusal> {
+    current(job, token).map(|_| ())
+}
+
 fn renew(
     job: &Job,
     token: LeaseToken,
@@ -648,11 +656,23 @@ fn dies_with(job: &Job, now: Timestamp) -> bool {
     is_exhausted(&job.spec.policy, &counters) || job.spec.expires_at.is_some_and(|at| at <= now)
 }
 
-/// When a pending job is given up if nothing happens: at `expires_at`, or when it has waited too long
-/// for its upstream. A store keeps it beside the job, so that a sweep finds what is due.
+/// When [`Event::Sweep`] will end the job if nothing happens before: at `expires_at`, when it has waited
+/// too long for its upstream, at its attempt's time limit, or with a lease that is its last. A store keeps
+/// it beside the job, so that a sweep finds what is due and nothing else.
 #[must_use]
 pub fn gives_up_at(job: &Job) -> Option<Timestamp> {
-    let JobState::Pending { .. } = job.state else { return None };
-    let waited_out = job.deferred_since.map(|at| at.plus(job.spec.policy.max_wait));
-    [expires_at(job), waited_out].into_iter().flatten().min()
+    match &job.state {
+        JobState::Pending { .. } => {
+            let waited_out = job.deferred_since.map(|at| at.plus(job.spec.policy.max_wait));
+            [expires_at(job), waited_out].into_iter().flatten().min()
+        }
+        JobState::Running { lease, cancel_requested } => {
+            let is_last = *cancel_requested || dies_with(job, lease.until);
+            let lapses = if is_last { Some(lease.until) } else { job.spec.expires_at };
+            // A lease that has not run out keeps an expired job alive.
+            let lapses = lapses.map(|at| at.max(lease.until));
+            Some(lapses.map_or(lease.deadline, |at| at.min(lease.deadline)))
+        }
+        _ => None,
+    }
 }

@@ -6,8 +6,9 @@ mod common;
 
 use common::*;
 use coolant_core::failure::FailureClass::*;
-use coolant_core::job::{JobState, Outcome, Reopen, Wait};
-use coolant_core::lifecycle::{Answer, Event, Refusal, gives_up_at, holds_lock, needs_lock};
+use coolant_core::job::{Job, JobState, Outcome, Reopen, Wait};
+use coolant_core::lifecycle::{Answer, Event, Refusal, bars, gives_up_at, holds_lock};
+use coolant_core::names::Tenant;
 
 fn claimed() -> Story {
     Story::of(job()).then(0, &claim())
@@ -16,10 +17,8 @@ fn claimed() -> Story {
 #[test]
 fn a_job_is_not_started_before_its_instant() {
     let waits = job_with(|_| {});
-    let later = Story::of(coolant_core::job::Job {
-        state: JobState::Pending { visible_at: at(10), wait: Wait::Start },
-        ..waits
-    });
+    let later =
+        Story::of(Job { state: JobState::Pending { visible_at: at(10), wait: Wait::Start }, ..waits });
     later.refused(9, &claim(), &Refusal::NotVisible { visible_at: at(10) }).then(10, &claim());
 }
 
@@ -368,11 +367,30 @@ fn success_cancel_deferral_permanent_failure_and_a_lost_worker_free_a_lock_key_a
 }
 
 #[test]
-fn a_beat_needs_the_lock_key_again_once_the_lease_ran_out() {
+fn a_beat_that_came_too_late_does_not_bring_a_lock_key_back_that_another_job_took() {
+    let stalled = holder().then(0, &claim()).job;
+    let other = Job { id: id(2), ..holder().job };
+    assert_eq!(bars(&other, &stalled, &renew(1), at(40)), None, "nobody has it");
+    let other = Story::of(other).then(40, &claim()).job;
+    assert_eq!(bars(&other, &stalled, &renew(1), at(41)), Some(at(70)));
+    assert_eq!(bars(&other, &stalled, &renew(1), at(29)), Some(at(70)), "a clock set back changes nothing");
+    assert_eq!(bars(&stalled, &other, &renew(1), at(29)), None, "the one that took it goes on");
+    assert_eq!(bars(&other, &stalled, &succeed(1), at(41)), None, "a late success is paid for");
+    let cooling = Story::of(other).then(42, &fail(1, Network)).job;
+    assert_eq!(bars(&cooling, &stalled, &renew(1), at(43)), Some(at(47)));
+}
+
+#[test]
+fn a_claim_is_barred_by_others_of_its_lock_key_and_tenant_alone() {
     let running = holder().then(0, &claim()).job;
-    assert!(!needs_lock(&running, &renew(1), at(29)));
-    assert!(needs_lock(&running, &renew(1), at(30)));
-    assert!(!needs_lock(&running, &succeed(1), at(30)), "a late success is paid for");
-    assert!(!needs_lock(&job(), &claim(), at(0)));
-    assert!(needs_lock(&holder().job, &claim(), at(0)));
+    let other = |change: fn(&mut coolant_core::job::JobSpec)| Job { id: id(2), ..job_with(change) };
+    assert_eq!(bars(&running, &other(locked), &claim(), at(1)), Some(at(30)));
+    assert_eq!(bars(&running, &other(locked), &claim(), at(30)), None);
+    assert_eq!(bars(&running, &running, &claim(), at(1)), None);
+    assert_eq!(bars(&running, &other(|_| {}), &claim(), at(1)), None);
+    let of_another_tenant = other(|spec| {
+        locked(spec);
+        spec.tenant = Tenant::parse("other").unwrap();
+    });
+    assert_eq!(bars(&running, &of_another_tenant, &claim(), at(1)), None);
 }

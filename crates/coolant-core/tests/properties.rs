@@ -8,6 +8,7 @@ use common::*;
 use coolant_core::failure::{Failure, FailureClass};
 use coolant_core::job::{Counters, Job, JobState, Outcome, Status};
 use coolant_core::lifecycle::{Answer, Event, Transition, gives_up_at, holds_lock, on};
+use coolant_core::time::Timestamp;
 use proptest::prelude::*;
 
 /// An event with tokens counted back from the newest, so that most of them hit.
@@ -146,6 +147,18 @@ fn check_counters(before: Counters, after: &Transition) {
     }
 }
 
+/// A sweep ends a job at the instant that was foretold, and not before.
+fn check_sweep(job: &Job) {
+    let sweep = |at: i64| on(job, &Event::Sweep, Timestamp::from_millis(at)).unwrap().answer;
+    match gives_up_at(job).map(Timestamp::as_millis) {
+        Some(foretold) => {
+            assert_eq!(sweep(foretold), Answer::Ended, "{job:?}");
+            assert_eq!(sweep(foretold - 1), Answer::Already, "{job:?}");
+        }
+        None => assert_eq!(sweep(i64::MAX), Answer::Already, "{job:?}"),
+    }
+}
+
 /// What holds of a job at any time.
 fn check_job(job: &Job) {
     let (counters, policy) = (job.counters, &job.spec.policy);
@@ -160,9 +173,7 @@ fn check_job(job: &Job) {
         JobState::Succeeded { .. } => assert_eq!(job.last_error, None),
         _ => {}
     }
-    if job.status() != Status::Pending {
-        assert_eq!(gives_up_at(job), None);
-    }
+    check_sweep(job);
     if job.spec.lock_key.is_none() || job.status() == Status::Succeeded || job.status() == Status::Cancelled {
         assert_eq!(holds_lock(job, at(0)), None);
     }

@@ -2,6 +2,8 @@
 
 pub mod bell;
 pub mod embedded;
+pub mod engine;
+pub mod http;
 pub mod worker;
 
 pub use async_trait::async_trait;

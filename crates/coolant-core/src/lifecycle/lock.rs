@@ -34,9 +34,35 @@ pub fn holds_lock(job: &Job, now: Timestamp) -> Option<Timestamp> {
     locked_until(job).filter(|until| *until > now)
 }
 
-/// Whether a change needs the job's lock key free of other jobs: a claim, and a beat so late that its
-/// lease had run out and another job of the key may run by now. Such a beat is refused as `LeaseLost`
-/// while another job holds the key; late steps and a late success are kept, since they are paid for.
+/// Until when `other` keeps an event from happening to `job`, because it holds the lock key of both;
+/// `None` if it does not. Two events can be kept from happening:
+///
+/// - a claim: one job of a key runs at a time;
+/// - a beat of a lease that had run out when `other` took over, also if the clock was set back since. The
+///   store answers it `LeaseLost`. Late steps and a late success are kept all the same: they are paid for.
+#[must_use]
+pub fn bars(other: &Job, job: &Job, event: &Event, now: Timestamp) -> Option<Timestamp> {
+    let until = holds_lock(other, now)?;
+    let name = |job: &Job| (job.spec.tenant.clone(), job.spec.lock_key.clone());
+    if other.id == job.id || name(other) != name(job) {
+        return None;
+    }
+    let barred = match (event, &job.state) {
+        (Event::Claim { .. }, _) => true,
+        (Event::Renew { .. }, JobState::Running { lease, .. }) => {
+            let taken_at = match &other.state {
+                JobState::Running { lease, .. } => lease.started_at,
+                _ => other.updated_at,
+            };
+            lease.until <= now || lease.until <= taken_at
+        }
+        _ => false,
+    };
+    barred.then_some(until)
+}
+
+/// Whether an event is one that [`bars`] can keep from happening, as long as nobody sets the clock back: a
+/// claim, or a beat of a lease that ran out. Most events are none, and spare a store the look for others.
 #[must_use]
 pub fn needs_lock(job: &Job, event: &Event, now: Timestamp) -> bool {
     job.spec.lock_key.is_some()

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Row, State};
 use crate::fingerprint::Fingerprint;
 use crate::job::{Attempt, JobId, JobRecord, JobState, LeaseToken, LedgerEntry, Step};
-use crate::lifecycle::{Answer, Event, Refusal, Transition, holds_lock, needs_lock, on};
+use crate::lifecycle::{Answer, Event, Refusal, Transition, bars, on};
 use crate::money::{Money, Usage, UsageTotals};
 use crate::names::{LockKey, Queue, Tenant};
 use crate::store::{
@@ -114,9 +114,7 @@ impl State {
     pub(super) fn apply(&mut self, change: JobChange, now: Timestamp) -> Result<Applied, Refusal> {
         let JobChange { job_id, event, audit } = change;
         let row = self.rows.get(&job_id).ok_or(Refusal::NotFound)?;
-        if needs_lock(row.job(), &event, now)
-            && let Some(until) = self.locked_by_another(row, now)
-        {
+        if let Some(until) = self.barred_until(row, &event, now) {
             return Err(match event {
                 Event::Claim { .. } => Refusal::NotVisible { visible_at: until },
                 _ => Refusal::LeaseLost,
@@ -125,7 +123,12 @@ impl State {
         if let Some(answer) = repeated_step(row, &event) {
             return Ok(Applied { job: row.job().clone(), answer });
         }
-        let transition = on(row.job(), &event, now)?;
+        let queue = row.job().spec.queue.clone();
+        let transition = on(row.job(), &event, now).inspect_err(|refusal| {
+            if let Refusal::CoolingDown { .. } = refusal {
+                self.count(Counter::BlockedStarts, queue, 1, now);
+            }
+        })?;
         let applied = Applied { job: transition.job.clone(), answer: transition.answer.clone() };
         if transition.answer != Answer::Already {
             if let Some(row) = self.rows.get_mut(&job_id) {
@@ -136,10 +139,9 @@ impl State {
         Ok(applied)
     }
 
-    fn locked_by_another(&self, row: &Row, now: Timestamp) -> Option<Timestamp> {
-        let name = lock_name(row);
-        let others = self.rows.values().filter(|other| other.job().id != row.job().id);
-        others.filter(|other| lock_name(other) == name).filter_map(|other| holds_lock(other.job(), now)).max()
+    fn barred_until(&self, row: &Row, event: &Event, now: Timestamp) -> Option<Timestamp> {
+        row.job().spec.lock_key.as_ref()?;
+        self.rows.values().filter_map(|other| bars(other.job(), row.job(), event, now)).max()
     }
 
     pub(super) fn sweep(&mut self, limit: u32, now: Timestamp) -> u32 {

@@ -271,6 +271,9 @@ pub(super) struct Line {
     pub(super) control: tokio::runtime::Handle,
 }
 
+/// The least that a handler waits before it calls the store again.
+const PAUSE: Duration = Duration::from_millis(500);
+
 #[async_trait]
 impl Lifeline for Line {
     async fn save_step(&self, name: &str, output: &Value, usage: Vec<Usage>) -> Result<(), HandlerError> {
@@ -295,6 +298,12 @@ impl Lifeline for Line {
 
     fn report(&self, progress: Progress) {
         *self.held.progress() = Some(progress);
+    }
+
+    async fn pause(&self) {
+        // A part of the wait is left to chance, so that the handlers of a fleet do not come back as one.
+        let wait = PAUSE.mul_f64(1.0 + rand::random::<f64>());
+        let _ = tokio::time::timeout(wait, self.held.stopped()).await;
     }
 
     fn time_left(&self) -> Duration {

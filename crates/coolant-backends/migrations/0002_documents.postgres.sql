@@ -1,0 +1,1 @@
+CREATE INDEX chunks_terms ON chunks USING gin (to_tsvector('simple', terms));

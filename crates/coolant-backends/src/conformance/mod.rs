@@ -1,0 +1,182 @@
+//! The conformance suite: what every store has to answer, written once and run on each.
+//!
+//! A backend's test file hands over a fresh store for every case:
+//!
+//! ```ignore
+//! fn run(case: &'static coolant_backends::conformance::Case) {
+//!     let clock = coolant_backends::conformance::clock();
+//!     runtime().block_on(async {
+//!         let (store, twin) = open_two_handles_on_a_fresh_store(clock.reader()).await;
+//!         (case.run)(Subject { store, twin, clock }).await;
+//!     });
+//! }
+//! coolant_backends::conformance_tests!(run);
+//! ```
+//!
+//! Time is a value that a case moves, so a store under test takes its time from the given clock. No case
+//! sleeps, looks at a wall clock, or expects its store to be alone on a server: only to be empty.
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a case ends where it goes wrong")]
+
+mod change;
+mod claim;
+mod history;
+mod kit;
+mod lock;
+mod odd;
+mod read;
+mod stats;
+mod steps;
+mod submit;
+mod sweep;
+mod various;
+
+use std::sync::Arc;
+
+use coolant_core::model::ManualClock;
+use coolant_core::store::Store;
+use coolant_core::time::Timestamp;
+use futures::future::BoxFuture;
+
+/// A fresh, empty store under test.
+pub struct Subject {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// Another handle on the same data, as another process would have: its own connections, where there are
+    /// any. May be the same handle where a store lives in one process only.
+    pub twin: Arc<dyn Store>,
+    /// What both take their time from.
+    pub clock: Arc<ManualClock>,
+}
+
+/// A rule that every store holds to.
+pub struct Case {
+    /// The rule.
+    pub name: &'static str,
+    /// Panics if the store breaks it.
+    pub run: fn(Subject) -> BoxFuture<'static, ()>,
+}
+
+/// The clock that a case starts with.
+#[must_use]
+pub fn clock() -> Arc<ManualClock> {
+    ManualClock::at(Timestamp::from_millis(1_800_000_000_000))
+}
+
+/// The case of that name.
+#[must_use]
+pub fn case(name: &str) -> &'static Case {
+    CASES.iter().find(|case| case.name == name).expect("the list of cases names it")
+}
+
+/// Makes the list of cases, and a macro that registers a test for each of them. `$d` is a dollar sign: a
+/// macro that makes a macro cannot write one.
+macro_rules! cases {
+    ($d:tt $($module:ident: $($name:ident),* $(,)?;)*) => {
+        /// Every case.
+        pub const CASES: &[Case] = &[
+            $($(Case { name: stringify!($name), run: |subject| Box::pin($module::$name(subject)) },)*)*
+        ];
+
+        /// Registers one `#[test]` for each case; `$d run` is a `fn(&'static Case)`.
+        #[macro_export]
+        macro_rules! conformance_tests {
+            ($d run:path) => {
+                $($(
+                    #[test]
+                    fn $name() {
+                        $d run($d crate::conformance::case(stringify!($name)));
+                    }
+                )*)*
+            };
+        }
+    };
+}
+
+cases! { $
+    submit:
+        a_new_job_waits_for_its_turn,
+        one_key_is_one_job_whatever_its_status,
+        a_hundred_simultaneous_submits_of_a_key_make_one_job,
+        twins_in_one_call_are_one_job,
+        other_parameters_are_refused_and_change_nothing,
+        parameters_are_compared_by_meaning,
+        tenants_share_no_keys,
+        jobs_without_a_key_are_never_one,
+        a_submit_that_comes_again_is_answered_as_the_first_time,
+        a_failed_key_is_reopened_once_and_only_after_its_cooldown,
+        a_submit_reopens_no_permanent_failure_and_no_cancelled_job,
+        a_start_may_lie_ahead;
+    claim:
+        higher_priority_goes_first_then_the_earlier_instant_then_the_smaller_id,
+        a_claim_gives_what_was_asked_for_and_no_more,
+        an_asker_without_queues_gets_nothing,
+        nothing_is_claimed_before_its_instant,
+        simultaneous_claims_share_no_job,
+        the_lease_is_the_claims_or_the_jobs,
+        a_lease_that_ran_out_is_claimed_again_in_its_turn,
+        a_worker_killer_is_dead_lettered_by_the_claim,
+        a_claim_brings_the_record_and_the_finished_steps,
+        what_was_asked_for_is_remembered;
+    lock:
+        one_job_of_a_lock_key_runs_at_a_time,
+        simultaneous_claims_give_out_a_lock_key_once,
+        a_lock_key_shares_the_cooldown,
+        what_frees_a_lock_key_frees_it_at_once,
+        tenants_share_no_lock_keys,
+        a_late_beat_does_not_bring_a_taken_lock_key_back,
+        live_lock_keys_are_those_of_pending_and_running_jobs;
+    change:
+        a_beat_moves_the_lease_and_carries_the_progress,
+        every_change_is_answered_in_its_place,
+        changes_of_one_job_are_made_in_the_order_given,
+        a_stale_token_is_refused_and_changes_nothing,
+        a_repeated_settle_is_answered_alike_and_booked_once,
+        of_simultaneous_settles_one_is_done,
+        a_success_is_final_and_keeps_its_result,
+        a_late_success_raises_a_buried_job,
+        a_failure_is_kept_with_its_wait,
+        a_deferral_and_a_release_use_up_no_attempt,
+        a_cancel_ends_a_pending_job_and_tells_the_worker_of_a_running_one,
+        a_success_after_a_cancel_keeps_its_cost,
+        a_dead_letter_is_reopened_or_discarded,
+        the_audit_is_written_with_the_change_or_not_at_all;
+    steps:
+        a_step_is_kept_and_comes_back,
+        a_step_needs_the_newest_token,
+        a_step_saved_twice_by_one_attempt_is_booked_once,
+        a_later_attempt_may_replace_a_step,
+        steps_survive_a_reopening,
+        every_paid_call_has_a_ledger_row,
+        attempts_are_the_history_of_a_job;
+    sweep:
+        the_sweep_ends_what_time_has_ended,
+        the_sweep_leaves_alone_what_may_still_run,
+        the_sweep_keeps_to_its_limit;
+    read:
+        jobs_come_in_the_order_asked,
+        a_key_finds_its_job_within_its_tenant,
+        every_filter_filters,
+        every_phase_is_found,
+        pages_go_from_new_to_old_without_gaps,
+        the_jobs_ahead_are_counted,
+        dead_letters_are_grouped_by_what_failed_alike;
+    stats:
+        the_metrics_count_what_happened,
+        the_metrics_of_a_queue_are_its_own,
+        the_metrics_forget_what_is_older_than_the_window,
+        counters_add_up;
+    various:
+        the_clock_is_the_given_one,
+        a_redrive_is_saved_only_over_the_version_it_was_read_with,
+        the_audit_comes_newest_first;
+    odd:
+        odd_text_comes_back_as_it_was,
+        a_megabyte_comes_back_as_it_was,
+        numbers_at_their_bounds_come_back_as_they_were,
+        a_thousand_jobs_go_through_at_once;
+    history:
+        a_random_history_agrees_with_the_model_1,
+        a_random_history_agrees_with_the_model_2,
+        a_random_history_agrees_with_the_model_3,
+        a_random_history_agrees_with_the_model_4;
+}

@@ -1,0 +1,204 @@
+//! PostgreSQL: a pool of connections and speaking to them.
+
+use std::time::Duration;
+
+use coolant_core::store::StoreError;
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{NoTls, Statement};
+
+use crate::conn::{Columns, Kind, Row, Value, unavailable};
+
+/// How long a call waits for a connection before the store counts as away.
+const CONNECT_WAIT: Duration = Duration::from_secs(5);
+
+/// Opens a pool of that many connections at most. Nothing is connected yet.
+pub(crate) fn pool(url: &str, size: usize) -> Result<Pool, StoreError> {
+    let mut config: tokio_postgres::Config =
+        url.parse().map_err(|error| StoreError::Broken(format!("the store's address is wrong: {error}")))?;
+    config.connect_timeout(CONNECT_WAIT);
+    config.keepalives_idle(Duration::from_secs(10));
+    config.application_name("coolant");
+    // Everything of ours is in a schema of its own, so that no table of the users' is in the way.
+    config.options("-c search_path=coolant,public");
+    // A server that answers no more must not hold a lane for ever.
+    config.tcp_user_timeout(Duration::from_secs(15));
+    let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    Pool::builder(Manager::from_config(config, NoTls, recycling))
+        .max_size(size)
+        .wait_timeout(Some(CONNECT_WAIT))
+        .create_timeout(Some(CONNECT_WAIT))
+        .runtime(Runtime::Tokio1)
+        .build()
+        .map_err(|error| StoreError::Broken(error.to_string()))
+}
+
+impl ToSql for Value {
+    fn to_sql(
+        &self,
+        ty: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self {
+            Self::Null => Ok(IsNull::Yes),
+            Self::Int(int) => int.to_sql_checked(ty, out),
+            Self::Real(real) => real.to_sql_checked(ty, out),
+            Self::Text(text) => text.to_sql_checked(ty, out),
+            Self::Bytes(bytes) => bytes.to_sql_checked(ty, out),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
+pub(crate) async fn query(client: &Object, text: &str, params: &[Value]) -> Result<Vec<Row>, StoreError> {
+    let statement = client.prepare_cached(text).await.map_err(error)?;
+    let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
+    let rows = client.query(&statement, &params).await.map_err(error)?;
+    read(&statement, &rows)
+}
+
+pub(crate) async fn execute(client: &Object, text: &str, params: &[Value]) -> Result<u64, StoreError> {
+    let statement = client.prepare_cached(text).await.map_err(error)?;
+    let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
+    client.execute(&statement, &params).await.map_err(error)
+}
+
+/// Runs a statement once over all rows, a column an array.
+pub(crate) async fn query_unnest(
+    client: &Object,
+    text: &str,
+    params: &[Value],
+    columns: Columns<'_>,
+    rows: Vec<Vec<Value>>,
+) -> Result<Vec<Row>, StoreError> {
+    let statement = client.prepare_cached(text).await.map_err(error)?;
+    let arrays = arrays(columns, rows)?;
+    let params: Vec<&(dyn ToSql + Sync)> = params
+        .iter()
+        .map(|value| value as &(dyn ToSql + Sync))
+        .chain(arrays.iter().map(|array| &**array as &(dyn ToSql + Sync)))
+        .collect();
+    let rows = client.query(&statement, &params).await.map_err(error)?;
+    read(&statement, &rows)
+}
+
+fn arrays(
+    columns: Columns<'_>,
+    rows: Vec<Vec<Value>>,
+) -> Result<Vec<Box<dyn ToSql + Sync + Send>>, StoreError> {
+    let count = rows.len();
+    let mut by_column: Vec<Vec<Value>> = columns.iter().map(|_| Vec::with_capacity(count)).collect();
+    for row in rows {
+        for (column, value) in by_column.iter_mut().zip(row) {
+            column.push(value);
+        }
+    }
+    columns.iter().zip(by_column).map(|((name, kind), values)| array(name, *kind, values)).collect()
+}
+
+fn array(name: &str, kind: Kind, values: Vec<Value>) -> Result<Box<dyn ToSql + Sync + Send>, StoreError> {
+    let wrong = |value: &Value| StoreError::Broken(format!("column `{name}` cannot hold {value:?}"));
+    macro_rules! typed {
+        ($variant:ident) => {
+            Box::new(
+                values
+                    .into_iter()
+                    .map(|value| match value {
+                        Value::Null => Ok(None),
+                        Value::$variant(inner) => Ok(Some(inner)),
+                        other => Err(wrong(&other)),
+                    })
+                    .collect::<Result<Vec<_>, _>>()?,
+            )
+        };
+    }
+    Ok(match kind {
+        Kind::Int => typed!(Int),
+        Kind::Text => typed!(Text),
+        Kind::Bytes => typed!(Bytes),
+    })
+}
+
+fn read(statement: &Statement, rows: &[tokio_postgres::Row]) -> Result<Vec<Row>, StoreError> {
+    let types: Vec<&Type> = statement.columns().iter().map(tokio_postgres::Column::type_).collect();
+    rows.iter()
+        .map(|row| {
+            let values: Result<Vec<_>, _> =
+                types.iter().enumerate().map(|(index, ty)| column(row, index, ty)).collect();
+            Ok(Row(values?.into_iter()))
+        })
+        .collect()
+}
+
+fn column(row: &tokio_postgres::Row, index: usize, ty: &Type) -> Result<Value, StoreError> {
+    Ok(match *ty {
+        Type::INT8 => row.try_get::<_, Option<i64>>(index).map_err(error)?.into(),
+        Type::INT4 => row.try_get::<_, Option<i32>>(index).map_err(error)?.map(i64::from).into(),
+        Type::BOOL => row.try_get::<_, Option<bool>>(index).map_err(error)?.map(i64::from).into(),
+        Type::TEXT | Type::VARCHAR | Type::NAME => {
+            row.try_get::<_, Option<String>>(index).map_err(error)?.into()
+        }
+        Type::BYTEA => row.try_get::<_, Option<Vec<u8>>>(index).map_err(error)?.into(),
+        Type::FLOAT8 => match row.try_get::<_, Option<f64>>(index).map_err(error)? {
+            Some(real) => Value::Real(real),
+            None => Value::Null,
+        },
+        ref other => return Err(StoreError::Broken(format!("a column of type {other} is not expected"))),
+    })
+}
+
+/// What a fault of PostgreSQL means to the store's callers. `Broken` is for what no repetition mends.
+pub(crate) fn error(error: tokio_postgres::Error) -> StoreError {
+    let Some(code) = error.code().cloned() else {
+        // Without a code it is the connection that failed, or this program that asked nonsense.
+        let said = error.to_string();
+        let ours = ["error serializing", "error deserializing", "invalid column", "parameter"];
+        return match ours.iter().any(|start| said.starts_with(start)) {
+            true => StoreError::Broken(said),
+            false => unavailable(error),
+        };
+    };
+    let away = [
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::TOO_MANY_CONNECTIONS,
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+        SqlState::LOCK_NOT_AVAILABLE,
+        SqlState::QUERY_CANCELED,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+    ];
+    match code {
+        SqlState::DISK_FULL => StoreError::Full(std::sync::Arc::new(error)),
+        SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME => {
+            StoreError::NotMigrated(said(&error))
+        }
+        code if away.contains(&code) || code.code().starts_with("08") || code.code().starts_with("53") => {
+            unavailable(error)
+        }
+        _ => StoreError::Broken(said(&error)),
+    }
+}
+
+fn said(error: &tokio_postgres::Error) -> String {
+    error
+        .as_db_error()
+        .map_or_else(|| error.to_string(), |db| format!("{} ({})", db.message(), db.code().code()))
+}
+
+/// A fault of the pool: no connection in time, or none to be had.
+pub(crate) fn pool_error(fault: deadpool_postgres::PoolError) -> StoreError {
+    match fault {
+        deadpool_postgres::PoolError::Backend(backend) => error(backend),
+        other => unavailable(other),
+    }
+}

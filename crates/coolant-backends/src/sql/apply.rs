@@ -1,0 +1,337 @@
+//! Changes: read the jobs, let `lifecycle` decide, save what it decided, all in one transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coolant_core::job::{Job, JobId, LeaseToken, Status};
+use coolant_core::lifecycle::{AttemptEnd, Event, Refusal, Transition, needs_lock, on};
+use coolant_core::money::{Usage, UsageTotals};
+use coolant_core::store::{Applied, AuditEntry, Counter, JobChange, StoreResult};
+use coolant_core::time::Timestamp;
+use uuid::Uuid;
+
+use crate::conn::{Columns, Conn, Kind, Value};
+use crate::sql::codec::to_json;
+use crate::sql::counters::Tally;
+use crate::sql::{claim, jobs, operation};
+
+/// Rows that changes leave beside the jobs themselves.
+#[derive(Default)]
+pub(crate) struct Effects {
+    changed: BTreeMap<JobId, (Job, i64)>,
+    begun: Vec<Vec<Value>>,
+    ended: Vec<Vec<Value>>,
+    used: BTreeMap<(JobId, i64), UsageTotals>,
+    steps: BTreeMap<(JobId, String), Vec<Value>>,
+    results: Vec<Vec<Value>>,
+    ledger: Vec<Vec<Value>>,
+    audit: Vec<AuditEntry>,
+}
+
+impl Effects {
+    /// Takes over what was decided about a job.
+    pub(crate) fn add(&mut self, before: &Job, transition: &Transition, now: Timestamp) -> StoreResult<()> {
+        let (job, was) = (&transition.job, before.version);
+        if job.usage != before.usage {
+            let used = self.used.entry((job.id, job.counters.claims)).or_default();
+            *used = used.plus(&job.usage.less(&before.usage));
+        }
+        if let Some(AttemptEnd { number, outcome, error }) = &transition.ended {
+            self.ended.push(vec![
+                job.id.to_string().into(),
+                (*number).into(),
+                now.as_millis().into(),
+                outcome.as_str().into(),
+                error.as_ref().map(to_json).transpose()?.into(),
+            ]);
+        }
+        if job.version != was {
+            let first = self.changed.get(&job.id).map_or(was, |(_, first)| *first);
+            self.changed.insert(job.id, (job.clone(), first));
+        }
+        Ok(())
+    }
+
+    /// An attempt that a claim began.
+    pub(crate) fn begin(&mut self, job: &Job, worker: &str, now: Timestamp) {
+        self.begun.push(vec![
+            job.id.to_string().into(),
+            job.counters.claims.into(),
+            worker.into(),
+            now.as_millis().into(),
+        ]);
+    }
+
+    fn book(&mut self, job: &Job, token: LeaseToken, step: Option<&str>, usage: &[Usage], now: Timestamp) {
+        for call in usage {
+            self.ledger.push(vec![
+                Uuid::now_v7().to_string().into(),
+                job.id.to_string().into(),
+                token.0.into(),
+                step.into(),
+                job.spec.tenant.as_str().into(),
+                now.as_millis().into(),
+                call.upstream.as_deref().into(),
+                call.model.as_deref().into(),
+                call.input_tokens.into(),
+                call.output_tokens.into(),
+                call.cost.map(coolant_core::money::Money::as_nanos).into(),
+            ]);
+        }
+    }
+
+    /// What an event carries besides its decision.
+    fn carry(&mut self, event: &Event, job: &Job, now: Timestamp) -> StoreResult<()> {
+        match event {
+            Event::SaveStep { token, name, output, usage } => {
+                let output = to_json(output)?;
+                self.book(job, *token, Some(name), usage, now);
+                let row = vec![
+                    job.id.to_string().into(),
+                    name.as_str().into(),
+                    (output.len() as i64).into(),
+                    output.into(),
+                    now.as_millis().into(),
+                    token.0.into(),
+                ];
+                self.steps.insert((job.id, name.clone()), row);
+            }
+            Event::Succeed { token, result, usage } => {
+                self.book(job, *token, None, usage, now);
+                if job.status() == Status::Succeeded {
+                    self.results.push(vec![job.id.to_string().into(), to_json(result)?.into()]);
+                }
+            }
+            Event::Fail { token, usage, .. } | Event::Defer { token, usage, .. } => {
+                self.book(job, *token, None, usage, now);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Writes everything.
+    pub(crate) async fn save(self, conn: &mut Conn) -> StoreResult<()> {
+        let changed: Vec<_> = self.changed.into_values().collect();
+        jobs::save(conn, &changed).await?;
+        conn.query_rows(
+            "INSERT INTO attempts (job_id, number, worker, began_at) SELECT id, number, worker, at FROM {rows} \
+             RETURNING number",
+            &[],
+            BEGUN,
+            self.begun,
+        )
+        .await?;
+        conn.query_rows(
+            "UPDATE attempts SET ended_at = r.at, outcome = r.outcome, error = r.error FROM {rows} \
+             WHERE attempts.job_id = r.id AND attempts.number = r.number RETURNING attempts.number",
+            &[],
+            ENDED,
+            self.ended,
+        )
+        .await?;
+        save_usage(conn, self.used, self.ledger).await?;
+        conn.query_rows(
+            "INSERT INTO steps (job_id, name, bytes, output, finished_at, attempt) \
+             SELECT id, name, bytes, output, at, number FROM {rows} WHERE true \
+             ON CONFLICT (job_id, name) DO UPDATE SET bytes = excluded.bytes, output = excluded.output, \
+             finished_at = excluded.finished_at, attempt = excluded.attempt RETURNING bytes",
+            &[],
+            STEP,
+            self.steps.into_values().collect(),
+        )
+        .await?;
+        conn.query_rows(
+            "INSERT INTO job_results (job_id, result) SELECT id, result FROM {rows} RETURNING job_id",
+            &[],
+            RESULT,
+            self.results,
+        )
+        .await?;
+        operation::write_audit(conn, self.audit).await
+    }
+}
+
+const BEGUN: Columns<'_> =
+    &[("id", Kind::Text), ("number", Kind::Int), ("worker", Kind::Text), ("at", Kind::Int)];
+const ENDED: Columns<'_> = &[
+    ("id", Kind::Text),
+    ("number", Kind::Int),
+    ("at", Kind::Int),
+    ("outcome", Kind::Text),
+    ("error", Kind::Text),
+];
+const STEP: Columns<'_> = &[
+    ("id", Kind::Text),
+    ("name", Kind::Text),
+    ("bytes", Kind::Int),
+    ("output", Kind::Text),
+    ("at", Kind::Int),
+    ("number", Kind::Int),
+];
+const RESULT: Columns<'_> = &[("id", Kind::Text), ("result", Kind::Text)];
+const USED: Columns<'_> = &[
+    ("id", Kind::Text),
+    ("number", Kind::Int),
+    ("calls", Kind::Int),
+    ("input", Kind::Int),
+    ("output", Kind::Int),
+    ("cost", Kind::Int),
+    ("wasted", Kind::Int),
+];
+const LEDGER: Columns<'_> = &[
+    ("id", Kind::Text),
+    ("job_id", Kind::Text),
+    ("attempt", Kind::Int),
+    ("step", Kind::Text),
+    ("tenant", Kind::Text),
+    ("at", Kind::Int),
+    ("upstream", Kind::Text),
+    ("model", Kind::Text),
+    ("input_tokens", Kind::Int),
+    ("output_tokens", Kind::Int),
+    ("cost_nanos", Kind::Int),
+];
+
+async fn save_usage(
+    conn: &mut Conn,
+    used: BTreeMap<(JobId, i64), UsageTotals>,
+    ledger: Vec<Vec<Value>>,
+) -> StoreResult<()> {
+    let used = used
+        .into_iter()
+        .map(|((id, number), totals)| {
+            vec![
+                id.to_string().into(),
+                number.into(),
+                totals.calls.into(),
+                totals.input_tokens.into(),
+                totals.output_tokens.into(),
+                totals.cost.as_nanos().into(),
+                totals.wasted.as_nanos().into(),
+            ]
+        })
+        .collect();
+    // Sums stop at the largest number there is instead of failing the whole group.
+    let sum = |column: &str, more: &str| {
+        format!(
+            "{column} = CASE WHEN attempts.{column} > {max} - r.{more} THEN {max} \
+             ELSE attempts.{column} + r.{more} END",
+            max = i64::MAX
+        )
+    };
+    let sums = [
+        sum("calls", "calls"),
+        sum("input_tokens", "input"),
+        sum("output_tokens", "output"),
+        sum("cost_nanos", "cost"),
+        sum("wasted_nanos", "wasted"),
+    ]
+    .join(", ");
+    let text = format!(
+        "UPDATE attempts SET {sums} FROM {{rows}} WHERE attempts.job_id = r.id AND attempts.number = r.number \
+         RETURNING attempts.number"
+    );
+    conn.query_rows(&text, &[], USED, used).await?;
+    conn.query_rows(
+        "INSERT INTO ledger (id, job_id, attempt, step, tenant, at, upstream, model, input_tokens, \
+         output_tokens, cost_nanos) SELECT id, job_id, attempt, step, tenant, at, upstream, model, \
+         input_tokens, output_tokens, cost_nanos FROM {rows} RETURNING id",
+        &[],
+        LEDGER,
+        ledger,
+    )
+    .await?;
+    Ok(())
+}
+
+/// Makes changes and answers each in its place; changes of one job in the order given.
+pub(crate) async fn apply(
+    conn: &mut Conn,
+    changes: &[&JobChange],
+    now: Timestamp,
+    tally: &mut Tally,
+) -> StoreResult<Vec<Result<Applied, Refusal>>> {
+    let ids: BTreeSet<JobId> = changes.iter().map(|change| change.job_id).collect();
+    let mut found = jobs::load_locked(conn, &ids).await?;
+    let mut saved = steps_of_changes(conn, changes).await?;
+    let mut effects = Effects::default();
+    let mut answers = Vec::with_capacity(changes.len());
+    for JobChange { job_id, event, audit } in changes {
+        let Some(job) = found.get_mut(job_id) else {
+            answers.push(Err(Refusal::NotFound));
+            continue;
+        };
+        let lost_its_key = needs_lock(job, event, now) && !claim::has_lock_key(conn, job, now).await?;
+        let decision = if lost_its_key { Err(Refusal::LeaseLost) } else { on(job, event, now) };
+        match decision {
+            Ok(transition) if is_repeated_step(*job_id, event, &mut saved) => {
+                answers.push(Ok(Applied { job: job.clone(), answer: transition.answer }));
+            }
+            Ok(transition) => {
+                effects.add(job, &transition, now)?;
+                if transition.job.version != job.version {
+                    effects.carry(event, &transition.job, now)?;
+                    effects.audit.extend(audit.clone().map(|audit| AuditEntry { at: now, ..audit }));
+                }
+                *job = transition.job.clone();
+                answers.push(Ok(Applied { job: transition.job, answer: transition.answer }));
+            }
+            Err(refusal) => {
+                if matches!(refusal, Refusal::CoolingDown { .. }) {
+                    tally.add(Counter::BlockedStarts, &job.spec.queue, 1);
+                }
+                answers.push(Err(refusal));
+            }
+        }
+    }
+    effects.save(conn).await?;
+    Ok(answers)
+}
+
+/// A worker that repeats a step whose answer it missed has paid once: the second report changes nothing.
+fn is_repeated_step(id: JobId, event: &Event, saved: &mut BTreeSet<(JobId, String, i64)>) -> bool {
+    matches!(event, Event::SaveStep { token, name, .. } if !saved.insert((id, name.clone(), token.0)))
+}
+
+/// Steps that these changes would save and that are there already, with the attempt that saved them.
+async fn steps_of_changes(
+    conn: &mut Conn,
+    changes: &[&JobChange],
+) -> StoreResult<BTreeSet<(JobId, String, i64)>> {
+    let rows: Vec<Vec<Value>> = changes
+        .iter()
+        .filter_map(|change| match &change.event {
+            Event::SaveStep { name, .. } => {
+                Some(vec![change.job_id.to_string().into(), name.as_str().into()])
+            }
+            _ => None,
+        })
+        .collect();
+    let columns = &[("id", Kind::Text), ("name", Kind::Text)];
+    let text =
+        "SELECT t.job_id, t.name, t.attempt FROM {rows} JOIN steps t ON t.job_id = r.id AND t.name = r.name";
+    let rows = conn.query_rows(text, &[], columns, rows).await?;
+    rows.into_iter()
+        .map(|mut row| Ok((crate::sql::codec::job_id(&row.text()?)?, row.text()?, row.int()?)))
+        .collect()
+}
+
+/// Ends what time has ended; gives how many jobs that were.
+pub(crate) async fn sweep(conn: &mut Conn, limit: u32, now: Timestamp) -> StoreResult<u32> {
+    let text = "SELECT id FROM jobs WHERE gives_up_at <= $1 ORDER BY gives_up_at LIMIT $2";
+    let rows = conn.query(text, &[now.as_millis().into(), i64::from(limit).into()]).await?;
+    let ids: StoreResult<BTreeSet<JobId>> =
+        rows.into_iter().map(|mut row| crate::sql::codec::job_id(&row.text()?)).collect();
+    let mut effects = Effects::default();
+    let mut ended = 0;
+    for (_, job) in jobs::load_locked(conn, &ids?).await? {
+        if let Ok(transition) = on(&job, &Event::Sweep, now)
+            && transition.job.version != job.version
+        {
+            effects.add(&job, &transition, now)?;
+            ended += 1;
+        }
+    }
+    effects.save(conn).await?;
+    Ok(ended)
+}

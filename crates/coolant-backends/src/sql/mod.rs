@@ -1,0 +1,12 @@
+//! What is said to the database, once for SQLite and PostgreSQL. Each function runs inside a transaction
+//! that its caller opened.
+
+pub(crate) mod apply;
+pub(crate) mod claim;
+pub(crate) mod codec;
+pub(crate) mod counters;
+pub(crate) mod documents;
+pub(crate) mod jobs;
+pub(crate) mod operation;
+pub(crate) mod stats;
+pub(crate) mod submit;

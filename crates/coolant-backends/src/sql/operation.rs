@@ -1,0 +1,183 @@
+//! What operators do and leave behind: redrives and the audit trail.
+
+use coolant_core::job::JobId;
+use coolant_core::names::{JobType, Queue, Tenant};
+use coolant_core::store::{AuditEntry, Redrive, RedriveState, StoreResult};
+use coolant_core::time::Timestamp;
+use uuid::Uuid;
+
+use crate::clock::StoreClock;
+use crate::conn::{Columns, Conn, Dialect, Kind, Value};
+use crate::sql::codec::{from_json, maybe_at, name, to_json};
+use crate::store::{Condition, Finding};
+
+const AUDIT: Columns<'_> = &[
+    ("id", Kind::Text),
+    ("at", Kind::Int),
+    ("actor", Kind::Text),
+    ("action", Kind::Text),
+    ("target", Kind::Text),
+    ("reason", Kind::Text),
+];
+
+pub(crate) async fn write_audit(conn: &mut Conn, entries: Vec<AuditEntry>) -> StoreResult<()> {
+    let rows = entries
+        .into_iter()
+        .map(|entry| {
+            vec![
+                Uuid::now_v7().to_string().into(),
+                entry.at.as_millis().into(),
+                entry.actor.into(),
+                entry.action.into(),
+                entry.target.into(),
+                entry.reason.into(),
+            ]
+        })
+        .collect();
+    let text = "INSERT INTO audit (id, at, actor, action, target, reason) \
+                SELECT id, at, actor, action, target, reason FROM {rows} RETURNING id";
+    conn.query_rows(text, &[], AUDIT, rows).await?;
+    Ok(())
+}
+
+pub(crate) async fn audit(conn: &mut Conn, limit: u32) -> StoreResult<Vec<AuditEntry>> {
+    let text = "SELECT at, actor, action, target, reason FROM audit ORDER BY id DESC LIMIT $1";
+    let rows = conn.query(text, &[i64::from(limit).into()]).await?;
+    rows.into_iter()
+        .map(|mut row| {
+            Ok(AuditEntry {
+                at: Timestamp::from_millis(row.int()?),
+                actor: row.text()?,
+                action: row.text()?,
+                target: row.text()?,
+                reason: row.text()?,
+            })
+        })
+        .collect()
+}
+
+const fn state_name(state: RedriveState) -> &'static str {
+    match state {
+        RedriveState::Running => "running",
+        RedriveState::Done => "done",
+        RedriveState::Stopped => "stopped",
+    }
+}
+
+/// Saves a redrive if nobody else has since it was read. Gives whether it did.
+pub(crate) async fn save_redrive(conn: &mut Conn, redrive: &Redrive) -> StoreResult<bool> {
+    let next = Redrive { version: redrive.version + 1, ..redrive.clone() };
+    let mut params: Vec<Value> = vec![
+        redrive.id.to_string().into(),
+        state_name(redrive.state).into(),
+        to_json(&next)?.into(),
+        next.version.into(),
+    ];
+    let text = if redrive.version == 0 {
+        "INSERT INTO redrives (id, state, record, version) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING"
+    } else {
+        params.push(redrive.version.into());
+        "UPDATE redrives SET state = $2, record = $3, version = $4 WHERE id = $1 AND version = $5"
+    };
+    Ok(conn.execute(text, &params).await? == 1)
+}
+
+pub(crate) async fn redrive(conn: &mut Conn, id: JobId) -> StoreResult<Option<Redrive>> {
+    let rows = conn.query("SELECT record FROM redrives WHERE id = $1", &[id.to_string().into()]).await?;
+    rows.into_iter().next().map(|mut row| from_json(&row.text()?)).transpose()
+}
+
+pub(crate) async fn running_redrives(conn: &mut Conn) -> StoreResult<Vec<Redrive>> {
+    let rows = conn.query("SELECT record FROM redrives WHERE state = 'running' ORDER BY id", &[]).await?;
+    rows.into_iter().map(|mut row| from_json(&row.text()?)).collect()
+}
+
+const LOCK_KEY: Columns<'_> = &[("tenant", Kind::Text), ("k", Kind::Text)];
+
+/// Which of these lock keys a live job has.
+pub(crate) async fn live_lock_keys(
+    conn: &mut Conn,
+    keys: &[(Tenant, String)],
+) -> StoreResult<Vec<(Tenant, String)>> {
+    let rows = keys.iter().map(|(tenant, key)| vec![tenant.as_str().into(), key.as_str().into()]).collect();
+    let text = "SELECT DISTINCT j.tenant, j.lock_key FROM {rows} JOIN jobs j ON j.tenant = r.tenant \
+                AND j.lock_key = r.k WHERE j.lock_key IS NOT NULL AND j.finished_at IS NULL";
+    let rows = conn.query_rows(text, &[], LOCK_KEY, rows).await?;
+    rows.into_iter().map(|mut row| Ok((name(Tenant::parse(row.text()?))?, row.text()?))).collect()
+}
+
+const CLAIMER: Columns<'_> = &[("queue", Kind::Text), ("job_type", Kind::Text)];
+
+/// Writes down that a worker asks for these; an empty type stands for any.
+pub(crate) async fn note_claimers(
+    conn: &mut Conn,
+    pairs: &[(String, String)],
+    now: Timestamp,
+) -> StoreResult<()> {
+    let rows =
+        pairs.iter().map(|(queue, job_type)| vec![queue.as_str().into(), job_type.as_str().into()]).collect();
+    let text = "INSERT INTO claimers (queue, job_type, asked_at) SELECT queue, job_type, $1 FROM {rows} \
+                WHERE true ON CONFLICT (queue, job_type) DO UPDATE SET asked_at = excluded.asked_at \
+                RETURNING asked_at";
+    conn.query_rows(text, &[now.as_millis().into()], CLAIMER, rows).await?;
+    Ok(())
+}
+
+pub(crate) async fn last_claim_asked(
+    conn: &mut Conn,
+    queue: &Queue,
+    job_type: &JobType,
+) -> StoreResult<Option<Timestamp>> {
+    let text = "SELECT max(asked_at) FROM claimers WHERE queue = $1 AND (job_type = $2 OR job_type = '')";
+    let mut rows = conn.query(text, &[queue.as_str().into(), job_type.as_str().into()]).await?;
+    rows.pop().map_or(Ok(None), |mut row| maybe_at(&mut row))
+}
+
+/// Looks for what is wrong with the store itself.
+pub(crate) async fn examine(conn: &mut Conn, clock: &StoreClock) -> StoreResult<Vec<Finding>> {
+    let mut findings = vec![clock_finding(conn, clock).await?, schema_finding(conn).await];
+    let (what, text, good) = match conn.dialect() {
+        Dialect::Sqlite => ("integrity", "SELECT quick_check FROM pragma_quick_check LIMIT 1", "ok"),
+        Dialect::Postgres => ("durability", "SELECT current_setting('fsync')", "on"),
+    };
+    let said = conn.query(text, &[]).await?.pop().map_or(Ok(String::new()), |mut row| row.text())?;
+    findings.push(Finding {
+        what: what.into(),
+        condition: if said == good { Condition::Good } else { Condition::Bad },
+        detail: match conn.dialect() {
+            Dialect::Sqlite => format!("SQLite's own check says: {said}"),
+            Dialect::Postgres => format!("fsync is {said}; off, accepted jobs are lost when the power goes"),
+        },
+    });
+    Ok(findings)
+}
+
+/// The farthest that the machine's clock may be from the store's before somebody should look, in
+/// milliseconds.
+const CLOCK_SKEW_MS: i64 = 2000;
+
+async fn clock_finding(conn: &mut Conn, clock: &StoreClock) -> StoreResult<Finding> {
+    let skew = clock.now(conn).await?.as_millis() - crate::clock::wall_ms();
+    let good = skew.abs() <= CLOCK_SKEW_MS;
+    Ok(Finding {
+        what: "clock".into(),
+        condition: if good { Condition::Good } else { Condition::Warning },
+        detail: if good {
+            format!("the store's clock and this machine's differ by {} ms", skew.abs())
+        } else {
+            format!(
+                "the store's clock is {} ms {} this machine's: leases follow the store's, `run_at` is read by it",
+                skew.abs(),
+                if skew > 0 { "ahead of" } else { "behind" }
+            )
+        },
+    })
+}
+
+async fn schema_finding(conn: &mut Conn) -> Finding {
+    let (condition, detail) = match crate::migrate::check(conn).await {
+        Ok(()) => (Condition::Good, "up to date".to_owned()),
+        Err(error) => (Condition::Bad, error.to_string()),
+    };
+    Finding { what: "schema".into(), condition, detail }
+}

@@ -1,0 +1,274 @@
+//! Listings and metrics: what people ask of the store as a whole.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use coolant_core::job::{JobId, JobRecord};
+use coolant_core::money::Money;
+use coolant_core::names::Queue;
+use coolant_core::store::{Counter, DlqGroup, JobFilter, Page, Stats, StoreResult};
+use coolant_core::time::{Timestamp, millis_up};
+use coolant_core::view::{Phase, without_particulars};
+
+use crate::conn::{Conn, Dialect, Value};
+use crate::sql::codec::{from_maybe_json, job_id};
+use crate::sql::{counters, jobs};
+
+/// Conditions of a listing, with their parameters.
+struct Conditions {
+    text: String,
+    params: Vec<Value>,
+}
+
+impl Conditions {
+    /// Adds a condition whose parameter is written `{}`.
+    fn and(&mut self, condition: &str, param: impl Into<Value>) {
+        self.params.push(param.into());
+        let number = format!("${}", self.params.len());
+        self.text.push_str(" AND ");
+        self.text.push_str(&condition.replace("{}", &number));
+    }
+
+    fn of(filter: &JobFilter, now: Timestamp, dialect: Dialect) -> Self {
+        let mut all = Self { text: "true".into(), params: Vec::new() };
+        let JobFilter {
+            status,
+            phase,
+            job_type,
+            queue,
+            tenant,
+            tag,
+            error_code,
+            idempotency_key,
+            created_after,
+            created_before,
+        } = filter;
+        if let Some(status) = status {
+            // Written out, not a parameter: only so does a partial index of that status count.
+            all.text.push_str(&format!(" AND j.status = '{}'", status.as_str()));
+        }
+        if let Some(phase) = phase {
+            all.and_phase(*phase, now);
+        }
+        let equal = [
+            ("j.job_type", job_type),
+            ("j.queue", queue),
+            ("j.tenant", tenant),
+            ("j.error_code", error_code),
+            ("s.idempotency_key", idempotency_key),
+        ];
+        for (column, wanted) in equal {
+            if let Some(wanted) = wanted {
+                all.and(&format!("{column} = {{}}"), wanted.as_str());
+            }
+        }
+        if let Some((name, value)) = tag {
+            let label = match dialect {
+                Dialect::Sqlite => "EXISTS (SELECT 1 FROM json_each(s.spec, '$.tags') t WHERE t.key = {}",
+                Dialect::Postgres => {
+                    "EXISTS (SELECT 1 FROM json_each_text(s.spec::json -> 'tags') t WHERE t.key = {}"
+                }
+            };
+            all.and(label, name.as_str());
+            all.and("t.value = {})", value.as_str());
+        }
+        if let Some(after) = created_after {
+            all.and("j.created_at >= {}", after.as_millis());
+        }
+        if let Some(before) = created_before {
+            all.and("j.created_at < {}", before.as_millis());
+        }
+        all
+    }
+
+    fn and_phase(&mut self, phase: Phase, now: Timestamp) {
+        let text = match phase {
+            Phase::Waiting => "j.status = 'PENDING' AND j.due_at <= {}",
+            Phase::Scheduled => "j.status = 'PENDING' AND j.wait = 'start' AND j.due_at > {}",
+            Phase::Cooling => "j.status = 'PENDING' AND j.wait = 'cooling' AND j.due_at > {}",
+            Phase::Blocked => "j.status = 'PENDING' AND j.wait = 'deferred' AND j.due_at > {}",
+            Phase::Running => "j.status = 'RUNNING'",
+            Phase::Succeeded => "j.status = 'SUCCEEDED'",
+            Phase::DeadLettered => "j.status = 'FAILED' AND j.reopen <> 'discarded'",
+            Phase::Discarded => "j.status = 'FAILED' AND j.reopen = 'discarded'",
+            Phase::Cancelled => "j.status = 'CANCELLED'",
+        };
+        if text.contains("{}") {
+            self.and(text, now.as_millis());
+        } else {
+            self.text.push_str(" AND ");
+            self.text.push_str(text);
+        }
+    }
+}
+
+/// A page of jobs, newest first.
+pub(crate) async fn list(
+    conn: &mut Conn,
+    filter: &JobFilter,
+    page: Page,
+    now: Timestamp,
+) -> StoreResult<Vec<JobRecord>> {
+    let mut conditions = Conditions::of(filter, now, conn.dialect());
+    if let Some(before) = page.before {
+        conditions.and("j.id < {}", before.to_string());
+    }
+    conditions.params.push(i64::from(page.limit).into());
+    let text = format!(
+        "SELECT {} FROM {} WHERE {} ORDER BY j.id DESC LIMIT ${}",
+        jobs::record_columns(),
+        jobs::RECORD_TABLES,
+        conditions.text,
+        conditions.params.len()
+    );
+    let rows = conn.query(&text, &conditions.params).await?;
+    rows.into_iter().map(|mut row| jobs::record(&mut row)).collect()
+}
+
+/// How many dead-lettered jobs [`dlq_groups`] looks at.
+const GROUPED_JOBS: i64 = 100_000;
+/// How many groups it gives.
+const GROUPS: usize = 500;
+
+/// Dead-lettered jobs by what failed alike. Messages differ by ids and numbers, so they are grouped here.
+pub(crate) async fn dlq_groups(
+    conn: &mut Conn,
+    filter: &JobFilter,
+    now: Timestamp,
+) -> StoreResult<Vec<DlqGroup>> {
+    let filter = JobFilter { phase: Some(Phase::DeadLettered), ..filter.clone() };
+    let mut conditions = Conditions::of(&filter, now, conn.dialect());
+    conditions.params.push(GROUPED_JOBS.into());
+    let text = format!(
+        "SELECT j.id, j.job_type, j.error_code, j.last_error, j.finished_at, j.cost_nanos FROM jobs j \
+         JOIN job_specs s ON s.job_id = j.id WHERE {} ORDER BY j.id DESC LIMIT ${}",
+        conditions.text,
+        conditions.params.len()
+    );
+    let mut groups: BTreeMap<(String, String, String), DlqGroup> = BTreeMap::new();
+    for mut row in conn.query(&text, &conditions.params).await? {
+        let sample: JobId = job_id(&row.text()?)?;
+        let job_type = row.text()?;
+        let error_code = row.maybe_text()?.unwrap_or_default();
+        let error: Option<coolant_core::failure::Failure> = from_maybe_json(row.maybe_text()?)?;
+        let at = Timestamp::from_millis(row.int()?);
+        let cost = Money::from_nanos(row.int()?);
+        let message = without_particulars(error.as_ref().map_or("", |error| &error.message));
+        groups
+            .entry((job_type.clone(), error_code.clone(), message.clone()))
+            .and_modify(|group| {
+                group.count += 1;
+                group.first_at = group.first_at.min(at);
+                group.last_at = group.last_at.max(at);
+                group.cost = group.cost.plus(cost);
+            })
+            .or_insert(DlqGroup {
+                job_type,
+                error_code,
+                message,
+                count: 1,
+                first_at: at,
+                last_at: at,
+                sample,
+                cost,
+            });
+    }
+    let mut groups: Vec<_> = groups.into_values().collect();
+    groups.sort_by_key(|group| std::cmp::Reverse((group.count, group.last_at)));
+    groups.truncate(GROUPS);
+    Ok(groups)
+}
+
+/// The sum of an amount, each counted as nine million dollars at most: a sum that overflows would be an
+/// error of the whole answer.
+fn sum(column: &str) -> String {
+    const MOST: &str = "9000000000000000";
+    format!("CAST(coalesce(sum(CASE WHEN {column} > {MOST} THEN {MOST} ELSE {column} END), 0) AS BIGINT)")
+}
+
+/// Asks for numbers of one queue or of all, since an instant.
+struct Question<'a> {
+    conn: &'a mut Conn,
+    since: Timestamp,
+    queue: &'a str,
+}
+
+impl Question<'_> {
+    /// A statement that gives one number; `$1` is the instant, `$2` the queue, empty for all.
+    async fn number(&mut self, text: &str) -> StoreResult<i64> {
+        let params: [Value; 2] = [self.since.as_millis().into(), self.queue.into()];
+        self.conn.query(text, &params).await?.pop().map_or(Ok(0), |mut row| row.int())
+    }
+
+    /// How many jobs of the queue these conditions hold for.
+    async fn jobs(&mut self, conditions: &str) -> StoreResult<i64> {
+        self.number(&format!("SELECT count(*) FROM jobs WHERE {conditions} AND ($2 = '' OR queue = $2)"))
+            .await
+    }
+
+    /// The nearest-rank percentile of the durations: the smallest that at least 95 % do not exceed.
+    async fn p95(&mut self) -> StoreResult<Option<Duration>> {
+        let timed = "finished_at >= $1 AND started_at IS NOT NULL";
+        let count = self.jobs(timed).await?;
+        if count == 0 {
+            return Ok(None);
+        }
+        let skip = (count * 95 + 99) / 100 - 1;
+        let text = format!(
+            "SELECT finished_at - started_at FROM jobs WHERE {timed} AND ($2 = '' OR queue = $2) \
+             ORDER BY finished_at - started_at LIMIT 1 OFFSET {skip}"
+        );
+        let ms = self.number(&text).await?;
+        Ok(Some(Duration::from_millis(u64::try_from(ms).unwrap_or_default())))
+    }
+}
+
+/// The metrics of one queue or of all.
+pub(crate) async fn stats(
+    conn: &mut Conn,
+    queue: Option<&Queue>,
+    window: Duration,
+    now: Timestamp,
+) -> StoreResult<Stats> {
+    let since = Timestamp::from_millis(now.as_millis().saturating_sub(millis_up(window)));
+    let mut ask = Question { conn, since, queue: queue.map_or("", Queue::as_str) };
+    let ended = ask.jobs("finished_at >= $1").await?;
+    let failed = ask.jobs("finished_at >= $1 AND status = 'FAILED'").await?;
+    let job_duration_p95 = ask.p95().await?;
+    // These two are of now, not of the window; the instant is named so that every statement has both.
+    let queue_depth = ask.jobs("status = 'PENDING' AND CAST($1 AS BIGINT) IS NOT NULL").await?;
+    let dlq_message_count =
+        ask.jobs("status = 'FAILED' AND reopen <> 'discarded' AND CAST($1 AS BIGINT) IS NOT NULL").await?;
+    let wasted = ask
+        .number(&format!(
+            "SELECT {} FROM attempts a JOIN jobs j ON j.id = a.job_id WHERE a.ended_at >= $1 \
+             AND a.wasted_nanos > 0 AND ($2 = '' OR j.queue = $2)",
+            sum("a.wasted_nanos")
+        ))
+        .await?;
+    let retry_count = ask
+        .number(
+            "SELECT count(*) FROM attempts a JOIN jobs j ON j.id = a.job_id WHERE a.number > 1 \
+             AND a.began_at >= $1 AND ($2 = '' OR j.queue = $2)",
+        )
+        .await?;
+    let paid = "FROM ledger l JOIN jobs j ON j.id = l.job_id WHERE l.at >= $1 AND ($2 = '' OR j.queue = $2)";
+    let paid_calls = ask.number(&format!("SELECT count(*) {paid}")).await?;
+    let spent = ask.number(&format!("SELECT {} {paid}", sum("l.cost_nanos"))).await?;
+    #[expect(clippy::cast_precision_loss, reason = "counts of jobs")]
+    let job_failure_rate = if ended == 0 { 0.0 } else { failed as f64 / ended as f64 };
+    Ok(Stats {
+        queue_depth,
+        job_duration_p95,
+        job_failure_rate,
+        retry_count,
+        dlq_message_count,
+        duplicate_request_count: counters::sum(conn, Counter::Duplicates, queue, since).await?,
+        conflict_count: counters::sum(conn, Counter::Conflicts, queue, since).await?,
+        paid_calls,
+        spent: Money::from_nanos(spent),
+        saved: Money::from_nanos(counters::sum(conn, Counter::SavedNanos, queue, since).await?),
+        blocked_calls: counters::sum(conn, Counter::BlockedStarts, queue, since).await?,
+        wasted: Money::from_nanos(wasted),
+    })
+}

@@ -1,0 +1,593 @@
+//! The SQL store: opens either database, and answers what `coolant_core`'s contracts ask.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use coolant_core::documents::{
+    ContentHash, Document, DocumentStore, DocumentVersion, IndexHealth, NewDocument, Publication, PutOutcome,
+    SearchCandidates, SearchRequest, VectorBatch,
+};
+use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
+use coolant_core::lifecycle::Refusal;
+use coolant_core::names::{DocumentId, IdempotencyKey, JobType, Queue, Tenant};
+use coolant_core::store::{
+    Applied, AuditEntry, ClaimRequest, Claimed, Counter, DlqGroup, JobChange, JobFilter, NewJob, Page,
+    Redrive, Stats, Store, StoreError, StoreResult, Submitted,
+};
+use coolant_core::time::Timestamp;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::runtime::Handle;
+
+use crate::batch::{self, Batcher, Custom, Lane, Request, Response, Source};
+use crate::clock::{StoreClock, TestClock};
+use crate::conn::Conn;
+use crate::sql::{claim, documents, jobs, operation, stats};
+use crate::{migrate, postgres, sqlite};
+
+/// Where a store is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// A file on this machine.
+    Sqlite(PathBuf),
+    /// A PostgreSQL server's URL, password and all.
+    Postgres(String),
+}
+
+/// Why a text is no store's address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no store: give `sqlite:PATH` or `postgres://USER@HOST/DATABASE`")]
+pub struct InvalidAddress(String);
+
+impl Address {
+    /// Reads `sqlite:PATH` or `postgres://…`.
+    ///
+    /// # Errors
+    /// [`InvalidAddress`], with what it should look like and without what could be a password.
+    pub fn parse(text: &str) -> Result<Self, InvalidAddress> {
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return Ok(Self::Postgres(text.to_owned()));
+        }
+        match text.strip_prefix("sqlite:") {
+            Some(path) if !path.is_empty() => Ok(Self::Sqlite(PathBuf::from(path))),
+            _ => {
+                let shown = text.split(['@', '?']).next().unwrap_or_default();
+                Err(InvalidAddress(shown.chars().take(60).collect()))
+            }
+        }
+    }
+}
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct Options {
+    /// Bring the schema up to date first; without it an old schema is an error of every call.
+    pub migrate: bool,
+    /// A clock that a test moves instead of the store's own.
+    pub clock: Option<TestClock>,
+    /// Connections for writing, 1 to 16; SQLite has one whatever is asked.
+    pub lanes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { migrate: true, clock: None, lanes: 4 }
+    }
+}
+
+/// How bad a finding of [`SqlStore::examine`] is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// As it should be.
+    Good,
+    /// Works, but somebody should look.
+    Warning,
+    /// Does not work.
+    Bad,
+}
+
+/// Something that an examination found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What was looked at.
+    pub what: String,
+    /// How it is.
+    pub condition: Condition,
+    /// In words, with what to do.
+    pub detail: String,
+}
+
+/// Jobs, documents and the index in SQLite or PostgreSQL.
+pub struct SqlStore {
+    batcher: Batcher,
+    readers: Readers,
+    clock: StoreClock,
+    /// The runtime that drives connections, whichever runtime asks.
+    runtime: Handle,
+    /// When each queue and type was last noted as asked for.
+    asked: Mutex<HashMap<(String, String), Timestamp>>,
+}
+
+enum Readers {
+    Files { path: PathBuf, idle: Arc<Mutex<Vec<rusqlite::Connection>>> },
+    Pool(deadpool_postgres::Pool),
+}
+
+/// Reading connections kept open to a file.
+const IDLE_READERS: usize = 4;
+/// How often a worker's question is written down.
+const ASKED_EVERY: Duration = Duration::from_secs(1);
+
+impl SqlStore {
+    /// Opens a store. Has to be called within a tokio runtime, which then drives its connections; no
+    /// handler's blocking code should run there.
+    ///
+    /// # Errors
+    /// That it cannot be reached, or needs migrating and may not be.
+    pub async fn open(address: &Address, options: Options) -> StoreResult<Arc<Self>> {
+        match address {
+            Address::Sqlite(path) => Self::open_file(path, options).await,
+            Address::Postgres(url) => Self::open_server(url, options).await,
+        }
+    }
+
+    async fn open_file(path: &Path, options: Options) -> StoreResult<Arc<Self>> {
+        let file = path.to_owned();
+        let migrating = options.migrate;
+        let opened = tokio::task::spawn_blocking(move || -> StoreResult<_> {
+            let mut conn = Conn::Sqlite(sqlite::open_writer(&file)?);
+            futures::executor::block_on(async {
+                if migrating {
+                    migrate::migrate(&mut conn, crate::clock::wall_ms()).await?;
+                } else {
+                    migrate::check(&mut conn).await?;
+                }
+                let clock = StoreClock::of(&mut conn).await?;
+                Ok((conn, clock))
+            })
+        });
+        let (conn, clock) = opened.await.map_err(|error| StoreError::Broken(error.to_string()))??;
+        let clock = options.clock.map_or(clock, StoreClock::Test);
+        let (batcher, intake) = batch::queue();
+        let Conn::Sqlite(conn) = conn else { return Err(StoreError::Broken("not a file".into())) };
+        let lane = Lane { intake, source: Source::Own(Some(conn)), clock: clock.clone(), shard: new_shard() };
+        std::thread::Builder::new()
+            .name("coolant-writer".into())
+            .spawn(move || futures::executor::block_on(lane.run()))
+            .map_err(crate::conn::unavailable)?;
+        let readers = Readers::Files { path: path.to_owned(), idle: Arc::default() };
+        Ok(Arc::new(Self::new(batcher, readers, clock)))
+    }
+
+    async fn open_server(url: &str, options: Options) -> StoreResult<Arc<Self>> {
+        let lanes = options.lanes.clamp(1, 16);
+        let writers = postgres::pool(url, lanes)?;
+        if options.migrate {
+            let client = writers.get().await.map_err(postgres::pool_error)?;
+            migrate::migrate(&mut Conn::Postgres(client), crate::clock::wall_ms()).await?;
+        }
+        let clock = options.clock.map_or(StoreClock::Database, StoreClock::Test);
+        let (batcher, intake) = batch::queue();
+        for _ in 0..lanes {
+            let source = Source::Pool(writers.clone());
+            let lane = Lane { intake: intake.clone(), source, clock: clock.clone(), shard: new_shard() };
+            tokio::spawn(lane.run());
+        }
+        let readers = Readers::Pool(postgres::pool(url, lanes * 2)?);
+        Ok(Arc::new(Self::new(batcher, readers, clock)))
+    }
+
+    fn new(batcher: Batcher, readers: Readers, clock: StoreClock) -> Self {
+        Self { batcher, readers, clock, runtime: Handle::current(), asked: Mutex::default() }
+    }
+
+    /// Brings a store's schema up to date; gives how many steps that took.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn migrate(address: &Address) -> StoreResult<usize> {
+        let mut conn = match address {
+            Address::Sqlite(path) => Conn::Sqlite(sqlite::open_writer(path)?),
+            Address::Postgres(url) => {
+                Conn::Postgres(postgres::pool(url, 1)?.get().await.map_err(postgres::pool_error)?)
+            }
+        };
+        migrate::migrate(&mut conn, crate::clock::wall_ms()).await
+    }
+
+    /// Looks for what is wrong with this store.
+    ///
+    /// # Errors
+    /// That it cannot be reached at all.
+    pub async fn examine(&self) -> StoreResult<Vec<Finding>> {
+        let clock = self.clock.clone();
+        self.read(move |conn| async move { crate::sql::operation::examine(conn, &clock).await }.boxed()).await
+    }
+
+    /// Reads in one snapshot, on a connection of its own.
+    async fn read<T, F>(&self, read: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Conn) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
+    {
+        let task = match &self.readers {
+            Readers::Files { path, idle } => {
+                let (path, idle) = (path.clone(), Arc::clone(idle));
+                self.runtime.spawn_blocking(move || {
+                    let mut conn = Conn::Sqlite(take_reader(&path, &idle)?);
+                    let outcome = futures::executor::block_on(in_snapshot(&mut conn, read));
+                    if let Conn::Sqlite(conn) = conn {
+                        let mut idle = idle.lock().unwrap_or_else(PoisonError::into_inner);
+                        if conn.is_autocommit() && idle.len() < IDLE_READERS {
+                            idle.push(conn);
+                        }
+                    }
+                    outcome
+                })
+            }
+            Readers::Pool(pool) => {
+                let pool = pool.clone();
+                self.runtime.spawn(async move {
+                    let mut conn = Conn::Postgres(pool.get().await.map_err(postgres::pool_error)?);
+                    let outcome = in_snapshot(&mut conn, read).await;
+                    if outcome.is_err()
+                        && !conn.rollback().await
+                        && let Conn::Postgres(client) = conn
+                    {
+                        drop(deadpool_postgres::Object::take(client));
+                    }
+                    outcome
+                })
+            }
+        };
+        task.await.map_err(|error| StoreError::Broken(error.to_string()))?
+    }
+
+    /// Writes something that only its caller understands, in a group's transaction.
+    async fn write<T: Send + 'static>(
+        &self,
+        write: impl for<'c> Fn(&'c mut Conn, Timestamp) -> BoxFuture<'c, StoreResult<T>> + Send + Sync + 'static,
+    ) -> StoreResult<T> {
+        let write = Arc::new(write);
+        let custom: Custom = Box::new(move |conn, now| {
+            let write = Arc::clone(&write);
+            async move { write(conn, now).await.map(|value| Box::new(value) as Box<dyn Any + Send>) }.boxed()
+        });
+        match self.batcher.run(Request::Custom(custom)).await? {
+            Response::Done(value) => value.downcast().map(|value| *value).map_err(|_| mixed_up()),
+            _ => Err(mixed_up()),
+        }
+    }
+
+    /// Writes down who asks for jobs, once a second for each queue and type.
+    async fn note_asking(&self, request: &ClaimRequest) -> StoreResult<()> {
+        let now = self.now().await?;
+        let types: Vec<String> = match request.job_types.as_slice() {
+            [] => vec![String::new()],
+            types => types.iter().map(ToString::to_string).collect(),
+        };
+        let due: Vec<(String, String)> = {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let pairs = request
+                .queues
+                .iter()
+                .flat_map(|queue| types.iter().map(move |job_type| (queue.to_string(), job_type.clone())));
+            let due: Vec<_> = pairs
+                .filter(|pair| asked.get(pair).is_none_or(|last| last.plus(ASKED_EVERY) <= now))
+                .collect();
+            for pair in &due {
+                asked.insert(pair.clone(), now);
+            }
+            due
+        };
+        if due.is_empty() {
+            return Ok(());
+        }
+        self.write(move |conn, now| {
+            let due = due.clone();
+            async move { operation::note_claimers(conn, &due, now).await }.boxed()
+        })
+        .await
+    }
+}
+
+/// Another number for each lane of each process.
+fn new_shard() -> i64 {
+    (uuid::Uuid::now_v7().as_u128() & 0x7fff_ffff) as i64
+}
+
+fn mixed_up() -> StoreError {
+    StoreError::Broken("an answer came to the wrong question".into())
+}
+
+fn take_reader(path: &Path, idle: &Mutex<Vec<rusqlite::Connection>>) -> StoreResult<rusqlite::Connection> {
+    let kept = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    kept.map_or_else(|| sqlite::open_reader(path), Ok)
+}
+
+async fn in_snapshot<T, F>(conn: &mut Conn, read: F) -> StoreResult<T>
+where
+    F: for<'c> FnOnce(&'c mut Conn) -> BoxFuture<'c, StoreResult<T>> + Send,
+{
+    conn.begin_snapshot().await?;
+    let value = read(conn).await;
+    match value {
+        Ok(value) => conn.commit().await.map(|()| value),
+        Err(error) => {
+            conn.rollback().await;
+            Err(error)
+        }
+    }
+}
+
+#[async_trait]
+impl Store for SqlStore {
+    async fn now(&self) -> StoreResult<Timestamp> {
+        match &self.clock {
+            StoreClock::Test(clock) => Ok(clock()),
+            StoreClock::SinceBoot { .. } | StoreClock::Database => {
+                let clock = self.clock.clone();
+                self.read(move |conn| async move { clock.now(conn).await }.boxed()).await
+            }
+        }
+    }
+
+    async fn ready(&self) -> StoreResult<()> {
+        self.read(|conn| migrate::check(conn).boxed()).await
+    }
+
+    async fn submit(&self, jobs: Vec<NewJob>) -> StoreResult<Vec<Submitted>> {
+        match self.batcher.run(Request::Submit(jobs)).await? {
+            Response::Submitted(answers) => Ok(answers),
+            _ => Err(mixed_up()),
+        }
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> StoreResult<Vec<Claimed>> {
+        self.note_asking(&request).await?;
+        match self.batcher.run(Request::Claim(request)).await? {
+            Response::Claimed(claimed) => Ok(claimed),
+            _ => Err(mixed_up()),
+        }
+    }
+
+    async fn apply(&self, changes: Vec<JobChange>) -> StoreResult<Vec<Result<Applied, Refusal>>> {
+        match self.batcher.run(Request::Apply(changes)).await? {
+            Response::Applied(answers) => Ok(answers),
+            _ => Err(mixed_up()),
+        }
+    }
+
+    async fn sweep(&self, limit: u32) -> StoreResult<u32> {
+        match self.batcher.run(Request::Sweep(limit)).await? {
+            Response::Swept(ended) => Ok(ended),
+            _ => Err(mixed_up()),
+        }
+    }
+
+    async fn jobs(&self, ids: &[JobId]) -> StoreResult<Vec<Option<JobRecord>>> {
+        let ids = ids.to_vec();
+        self.read(move |conn| {
+            async move {
+                let found = jobs::records(conn, &ids).await?;
+                Ok(ids.iter().map(|id| found.get(id).cloned()).collect())
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn by_key(&self, tenant: &Tenant, key: &IdempotencyKey) -> StoreResult<Option<JobRecord>> {
+        let (tenant, key) = (tenant.clone(), key.clone());
+        self.read(move |conn| async move { jobs::by_key(conn, &tenant, &key).await }.boxed()).await
+    }
+
+    async fn list(&self, filter: &JobFilter, page: Page) -> StoreResult<Vec<JobRecord>> {
+        let (filter, clock) = (filter.clone(), self.clock.clone());
+        self.read(move |conn| {
+            async move {
+                let now = clock.now(conn).await?;
+                stats::list(conn, &filter, page, now).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn attempts(&self, job_id: JobId) -> StoreResult<Vec<Attempt>> {
+        self.read(move |conn| async move { jobs::attempts(conn, job_id).await }.boxed()).await
+    }
+
+    async fn steps(&self, job_id: JobId) -> StoreResult<Vec<Step>> {
+        self.read(move |conn| async move { jobs::steps(conn, job_id).await }.boxed()).await
+    }
+
+    async fn step(&self, job_id: JobId, name: &str) -> StoreResult<Option<Step>> {
+        let name = name.to_owned();
+        self.read(move |conn| async move { jobs::step(conn, job_id, &name).await }.boxed()).await
+    }
+
+    async fn ledger(&self, job_id: JobId) -> StoreResult<Vec<LedgerEntry>> {
+        self.read(move |conn| async move { jobs::ledger(conn, job_id).await }.boxed()).await
+    }
+
+    async fn ahead_of(&self, job: &Job) -> StoreResult<i64> {
+        let (job, clock) = (job.clone(), self.clock.clone());
+        self.read(move |conn| {
+            async move {
+                let now = clock.now(conn).await?;
+                claim::ahead_of(conn, &job, now).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn stats(&self, queue: Option<&Queue>, window: Duration) -> StoreResult<Stats> {
+        let (queue, clock) = (queue.cloned(), self.clock.clone());
+        self.read(move |conn| {
+            async move {
+                let now = clock.now(conn).await?;
+                stats::stats(conn, queue.as_ref(), window, now).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn count(&self, counts: Vec<(Counter, Queue, i64)>) -> StoreResult<()> {
+        self.batcher.run(Request::Count(counts)).await.map(|_| ())
+    }
+
+    async fn dlq_groups(&self, filter: &JobFilter) -> StoreResult<Vec<DlqGroup>> {
+        let (filter, clock) = (filter.clone(), self.clock.clone());
+        self.read(move |conn| {
+            async move {
+                let now = clock.now(conn).await?;
+                stats::dlq_groups(conn, &filter, now).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn live_lock_keys(&self, keys: &[(Tenant, String)]) -> StoreResult<Vec<(Tenant, String)>> {
+        let keys = keys.to_vec();
+        self.read(move |conn| async move { operation::live_lock_keys(conn, &keys).await }.boxed()).await
+    }
+
+    async fn save_redrive(&self, redrive: Redrive) -> StoreResult<bool> {
+        self.write(move |conn, _| {
+            let redrive = redrive.clone();
+            async move { operation::save_redrive(conn, &redrive).await }.boxed()
+        })
+        .await
+    }
+
+    async fn redrive(&self, id: JobId) -> StoreResult<Option<Redrive>> {
+        self.read(move |conn| async move { operation::redrive(conn, id).await }.boxed()).await
+    }
+
+    async fn running_redrives(&self) -> StoreResult<Vec<Redrive>> {
+        self.read(|conn| operation::running_redrives(conn).boxed()).await
+    }
+
+    async fn audit(&self, limit: u32) -> StoreResult<Vec<AuditEntry>> {
+        self.read(move |conn| async move { operation::audit(conn, limit).await }.boxed()).await
+    }
+
+    async fn last_claim_asked(&self, queue: &Queue, job_type: &JobType) -> StoreResult<Option<Timestamp>> {
+        let (queue, job_type) = (queue.clone(), job_type.clone());
+        self.read(move |conn| {
+            async move { operation::last_claim_asked(conn, &queue, &job_type).await }.boxed()
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl DocumentStore for SqlStore {
+    async fn put_document(&self, document: NewDocument) -> StoreResult<PutOutcome> {
+        let document = Arc::new(document);
+        self.write(move |conn, now| {
+            let document = Arc::clone(&document);
+            async move { documents::put(conn, &document, now).await }.boxed()
+        })
+        .await
+    }
+
+    async fn document(&self, tenant: &Tenant, id: &DocumentId) -> StoreResult<Option<Document>> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        self.read(move |conn| {
+            async move { Ok(documents::list(conn, &tenant, Some(&id), 1, true).await?.pop()) }.boxed()
+        })
+        .await
+    }
+
+    async fn documents(
+        &self,
+        tenant: &Tenant,
+        after: Option<&DocumentId>,
+        limit: u32,
+    ) -> StoreResult<Vec<Document>> {
+        let (tenant, after) = (tenant.clone(), after.cloned());
+        self.read(move |conn| {
+            async move { documents::list(conn, &tenant, after.as_ref(), limit, false).await }.boxed()
+        })
+        .await
+    }
+
+    async fn delete_document(&self, tenant: &Tenant, id: &DocumentId) -> StoreResult<bool> {
+        let key = Arc::new((tenant.clone(), id.clone()));
+        self.write(move |conn, _| {
+            let key = Arc::clone(&key);
+            async move { documents::delete(conn, &key.0, &key.1).await }.boxed()
+        })
+        .await
+    }
+
+    async fn source(
+        &self,
+        tenant: &Tenant,
+        id: &DocumentId,
+        version: i64,
+    ) -> StoreResult<Option<(DocumentVersion, Vec<u8>)>> {
+        let (tenant, id) = (tenant.clone(), id.clone());
+        self.read(move |conn| async move { documents::source(conn, &tenant, &id, version).await }.boxed())
+            .await
+    }
+
+    async fn known_vectors(
+        &self,
+        tenant: &Tenant,
+        model: &str,
+        hashes: &[ContentHash],
+    ) -> StoreResult<Vec<ContentHash>> {
+        let (tenant, model, hashes) = (tenant.clone(), model.to_owned(), hashes.to_vec());
+        self.read(move |conn| {
+            async move { documents::known_vectors(conn, &tenant, &model, &hashes).await }.boxed()
+        })
+        .await
+    }
+
+    async fn vector(
+        &self,
+        tenant: &Tenant,
+        model: &str,
+        hash: &ContentHash,
+    ) -> StoreResult<Option<Vec<f32>>> {
+        let (tenant, model, hash) = (tenant.clone(), model.to_owned(), *hash);
+        self.read(move |conn| async move { documents::vector(conn, &tenant, &model, &hash).await }.boxed())
+            .await
+    }
+
+    async fn save_vectors(&self, batch: VectorBatch) -> StoreResult<Result<(), Refusal>> {
+        let batch = Arc::new(batch);
+        self.write(move |conn, now| {
+            let batch = Arc::clone(&batch);
+            async move { documents::save_vectors(conn, &batch, now).await }.boxed()
+        })
+        .await
+    }
+
+    async fn publish(&self, publication: Publication) -> StoreResult<Result<(), Refusal>> {
+        let publication = Arc::new(publication);
+        self.write(move |conn, now| {
+            let publication = Arc::clone(&publication);
+            async move { documents::publish(conn, &publication, now).await }.boxed()
+        })
+        .await
+    }
+
+    async fn search(&self, request: SearchRequest) -> StoreResult<SearchCandidates> {
+        self.read(move |conn| async move { documents::search(conn, &request).await }.boxed()).await
+    }
+
+    async fn index_health(&self) -> StoreResult<IndexHealth> {
+        self.read(|conn| documents::health(conn).boxed()).await
+    }
+}
