@@ -115,10 +115,12 @@ impl Engine {
         }
         let now = self.parts.store.now().await?;
         let mut submitted = submitted.into_iter();
-        Ok(checked
+        let answers: Vec<_> = checked
             .into_iter()
             .map(|job| job.and_then(|job| answer(&job, submitted.next().ok_or_else(unanswered)?, now)))
-            .collect())
+            .collect();
+        self.count_submitted(answers.iter().flatten()).await;
+        Ok(answers)
     }
 
     /// The job that is asked for, if everything about it is within bounds.
