@@ -668,7 +668,10 @@ pub fn gives_up_at(job: &Job) -> Option<Timestamp> {
         }
         JobState::Running { lease, cancel_requested } => {
             let is_last = *cancel_requested || dies_with(job, lease.until);
-            Some(if is_last { lease.deadline.min(lease.until) } else { lease.deadline })
+            let lapses = if is_last { Some(lease.until) } else { job.spec.expires_at };
+            // A lease that has not run out keeps an expired job alive.
+            let lapses = lapses.map(|at| at.max(lease.until));
+            Some(lapses.map_or(lease.deadline, |at| at.min(lease.deadline)))
         }
         _ => None,
     }

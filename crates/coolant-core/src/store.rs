@@ -274,7 +274,7 @@ pub struct Stats {
     pub saved: Money,
     /// Starts refused by a cooldown or a closure within the window.
     pub blocked_calls: i64,
-    /// Paid for output that no attempt kept, of jobs that changed within the window.
+    /// Paid for output that no attempt kept, by attempts that ended within the window.
     pub wasted: Money,
 }
 
@@ -393,7 +393,8 @@ pub trait Store: Send + Sync + 'static {
     /// A job whose id is there already is the same submit come again after a lost answer, and is answered
     /// `Created` as the first time. [`IfFailed::Retry`] reopens a failed job, never a cancelled one.
     /// `Existing` counts as [`Counter::Duplicates`] and `Conflict` as [`Counter::Conflicts`], in the queue
-    /// of the key's job; the other counters are the callers' to count.
+    /// of the key's job. What a cooldown refuses, here or in [`Store::apply`], counts as
+    /// [`Counter::BlockedStarts`].
     async fn submit(&self, jobs: Vec<NewJob>) -> StoreResult<Vec<Submitted>>;
 
     /// Gives jobs to a worker: those whose instant has come, higher priority first, then the earlier
