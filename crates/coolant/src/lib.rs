@@ -4,6 +4,7 @@ pub mod bell;
 pub mod embedded;
 pub mod engine;
 pub mod http;
+mod size;
 pub mod worker;
 
 pub use async_trait::async_trait;

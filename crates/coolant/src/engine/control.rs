@@ -59,13 +59,7 @@ impl Engine {
     async fn change(&self, caller: &Caller, change: JobChange) -> EngineResult<Changed> {
         let id = change.job_id;
         let mut record = self.visible(caller, id).await?;
-        let applied = match self.apply_one(change).await {
-            Err(refused @ EngineError::CoolingDown { .. }) => {
-                self.count_refused(vec![record.job.spec.queue.clone()]).await;
-                return Err(refused);
-            }
-            other => other?,
-        };
+        let applied = self.apply_one(change).await?;
         record.job = applied.job;
         let job = self.at_now(record).await?;
         Ok(Changed { job, already: applied.answer == Answer::Already })

@@ -1,5 +1,5 @@
-//! Counts: what only the engine sees, told to the store: starts that were refused, money that was not spent
-//! again.
+//! Counts: what only the engine sees, told to the store: money that was not spent again, and jobs that a
+//! redrive leaves alone because they cool. (What a cooldown refuses in the store, the store counts.)
 //!
 //! A number that could not be counted is lost; no call fails for it.
 
@@ -7,8 +7,6 @@ use coolant_core::job::{Job, JobState};
 use coolant_core::money::Money;
 use coolant_core::names::Queue;
 use coolant_core::store::{Claimed, Counter, StoreResult, SubmitOutcome};
-use coolant_core::time::Timestamp;
-use coolant_core::view::RetryAt;
 
 use super::Engine;
 use super::submit::SubmitAnswer;
@@ -38,22 +36,22 @@ impl Engine {
         Ok(kept.fold(Money::default(), |sum, entry| sum.plus(entry.usage.cost.unwrap_or_default())))
     }
 
-    /// Counts what a submit met: a result that was there already, or a door that is closed for now.
-    pub(super) async fn count_submitted<'a>(&self, answers: impl Iterator<Item = &'a SubmitAnswer>) {
-        let met = |answer: &SubmitAnswer| {
-            let job = &answer.job.record.job;
-            match (answer.outcome, &job.state) {
-                (SubmitOutcome::Existing, JobState::Succeeded { .. }) => saved(job, job.usage.cost),
-                (SubmitOutcome::Existing, _) => refused(job, answer.job.now),
-                _ => None,
-            }
+    /// Counts what submits save that find their work done.
+    pub(super) async fn count_replayed<'a>(&self, answers: impl Iterator<Item = &'a SubmitAnswer>) {
+        let is_replay = |answer: &&SubmitAnswer| {
+            let state = &answer.job.record.job.state;
+            answer.outcome == SubmitOutcome::Existing && matches!(state, JobState::Succeeded { .. })
         };
-        let counts = answers.filter_map(met).collect();
+        let saved = |answer: &SubmitAnswer| {
+            let job = &answer.job.record.job;
+            saved(job, job.usage.cost)
+        };
+        let counts = answers.filter(is_replay).filter_map(saved).collect();
         self.count(counts).await;
     }
 
-    /// Counts starts that a cooldown refused.
-    pub(super) async fn count_refused(&self, queues: Vec<Queue>) {
+    /// Counts jobs that a redrive left alone because they cool, by their queues.
+    pub(super) async fn count_cooling(&self, queues: Vec<Queue>) {
         let counts = queues.into_iter().map(|queue| (Counter::BlockedStarts, queue, 1)).collect();
         self.count(counts).await;
     }
@@ -70,9 +68,4 @@ impl Engine {
 
 fn saved(job: &Job, cost: Money) -> Option<Count> {
     (cost > Money::default()).then(|| (Counter::SavedNanos, job.spec.queue.clone(), cost.as_nanos()))
-}
-
-fn refused(job: &Job, now: Timestamp) -> Option<Count> {
-    let cooling = RetryAt::of(job).is_some_and(|retry| retry.at > now);
-    cooling.then(|| (Counter::BlockedStarts, job.spec.queue.clone(), 1))
 }

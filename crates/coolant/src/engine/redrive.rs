@@ -127,7 +127,7 @@ impl Engine {
         };
         if !request.dry_run {
             self.parts.store.save_redrive(redrive.clone()).await?;
-            self.count_refused(chosen.cooling).await;
+            self.count_cooling(chosen.cooling).await;
             self.parts.bell.ring();
         }
         Ok(RedrivePlan { redrive, estimated_cost })
