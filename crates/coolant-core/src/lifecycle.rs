@@ -667,8 +667,11 @@ pub fn gives_up_at(job: &Job) -> Option<Timestamp> {
             [expires_at(job), waited_out].into_iter().flatten().min()
         }
         JobState::Running { lease, cancel_requested } => {
+            // With its last lease; or, once that ran out, at its expiry.
             let is_last = *cancel_requested || dies_with(job, lease.until);
-            Some(if is_last { lease.deadline.min(lease.until) } else { lease.deadline })
+            let with_lease = is_last.then_some(lease.until);
+            let expires = job.spec.expires_at.filter(|_| !cancel_requested).map(|at| at.max(lease.until));
+            [Some(lease.deadline), with_lease, expires].into_iter().flatten().min()
         }
         _ => None,
     }
