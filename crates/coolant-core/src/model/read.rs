@@ -73,7 +73,7 @@ impl State {
                 stats.wasted = stats.wasted.plus(job.usage.wasted);
             }
             let Some(end) = job.finished_at.filter(|at| within(*at)) else { continue };
-            ended += 1;
+            ended += u32::from(job.status() != Status::Cancelled);
             failed += u32::from(job.status() == Status::Failed);
             durations.extend(job.started_at.map(|start| end.since(start)));
         }

@@ -123,7 +123,12 @@ impl State {
         if let Some(answer) = repeated_step(row, &event) {
             return Ok(Applied { job: row.job().clone(), answer });
         }
-        let transition = on(row.job(), &event, now)?;
+        let queue = row.job().spec.queue.clone();
+        let transition = on(row.job(), &event, now).inspect_err(|refusal| {
+            if matches!(refusal, Refusal::CoolingDown { .. }) {
+                self.count(Counter::BlockedStarts, queue, 1, now);
+            }
+        })?;
         let applied = Applied { job: transition.job.clone(), answer: transition.answer.clone() };
         if transition.answer != Answer::Already {
             if let Some(row) = self.rows.get_mut(&job_id) {
