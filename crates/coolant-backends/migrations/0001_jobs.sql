@@ -95,10 +95,12 @@ CREATE TABLE attempts (
     input_tokens  BIGINT NOT NULL DEFAULT 0,
     output_tokens BIGINT NOT NULL DEFAULT 0,
     cost_nanos    BIGINT NOT NULL DEFAULT 0,
+    wasted_nanos  BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (job_id, number)
 );
 
-CREATE INDEX attempts_again ON attempts (began_at) WHERE number > 1;
+CREATE INDEX attempts_again  ON attempts (began_at) WHERE number > 1;
+CREATE INDEX attempts_wasted ON attempts (ended_at) WHERE wasted_nanos > 0;
 
 CREATE TABLE steps (
     job_id      TEXT   NOT NULL,

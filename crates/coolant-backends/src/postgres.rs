@@ -157,8 +157,13 @@ fn column(row: &tokio_postgres::Row, index: usize, ty: &Type) -> Result<Value, S
 /// What a fault of PostgreSQL means to the store's callers. `Broken` is for what no repetition mends.
 pub(crate) fn error(error: tokio_postgres::Error) -> StoreError {
     let Some(code) = error.code().cloned() else {
-        // Without a code it is the connection that failed.
-        return unavailable(error);
+        // Without a code it is the connection that failed, or this program that asked nonsense.
+        let said = error.to_string();
+        let ours = ["error serializing", "error deserializing", "invalid column", "parameter"];
+        return match ours.iter().any(|start| said.starts_with(start)) {
+            true => StoreError::Broken(said),
+            false => unavailable(error),
+        };
     };
     let away = [
         SqlState::T_R_DEADLOCK_DETECTED,

@@ -554,6 +554,17 @@ impl DocumentStore for SqlStore {
         .await
     }
 
+    async fn vector(
+        &self,
+        tenant: &Tenant,
+        model: &str,
+        hash: &ContentHash,
+    ) -> StoreResult<Option<Vec<f32>>> {
+        let (tenant, model, hash) = (tenant.clone(), model.to_owned(), *hash);
+        self.read(move |conn| async move { documents::vector(conn, &tenant, &model, &hash).await }.boxed())
+            .await
+    }
+
     async fn save_vectors(&self, batch: VectorBatch) -> StoreResult<Result<(), Refusal>> {
         let batch = Arc::new(batch);
         self.write(move |conn, now| {

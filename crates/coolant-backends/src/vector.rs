@@ -8,6 +8,11 @@ pub(crate) fn to_bytes(vector: &[f32]) -> Vec<u8> {
     vector.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
+/// The vector that [`to_bytes`] wrote.
+pub(crate) fn from_bytes(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
 /// The cosine of the angle between a vector and one kept as bytes, -1 to 1. `None` if they are not of one
 /// dimension or one of them is zero.
 pub(crate) fn similarity(query: &[f32], kept: &[u8]) -> Option<f32> {

@@ -163,11 +163,20 @@ pub struct SearchRequest {
     /// In this document alone.
     pub document_id: Option<DocumentId>,
     /// Terms for full text search; none to leave it out.
-    pub terms: Vec<String>,
+    pub terms: Vec<SearchTerm>,
     /// The query's vector and its model; `None` to leave it out.
     pub vector: Option<(String, Vec<f32>)>,
     /// This many from each of the two, 1 to 1000.
     pub candidates: u32,
+}
+
+/// A term to look for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchTerm {
+    /// Letters and digits only, as the index has them.
+    pub text: String,
+    /// Find every term that starts so.
+    pub prefix: bool,
 }
 
 /// Where a chunk is, so that two rankings can be joined.
@@ -257,6 +266,10 @@ pub trait DocumentStore: Send + Sync + 'static {
         model: &str,
         hashes: &[ContentHash],
     ) -> StoreResult<Vec<ContentHash>>;
+
+    /// The vector of one content, if there is one.
+    async fn vector(&self, tenant: &Tenant, model: &str, hash: &ContentHash)
+    -> StoreResult<Option<Vec<f32>>>;
 
     /// Keeps vectors, and the step that made them. A vector that is there already stays. The vectors are
     /// kept also where the step's lease is lost: they are paid for, and true whoever made them.

@@ -37,6 +37,7 @@ use crate::failure::{Failure, FailureClass};
 use crate::job::{JobId, JobRecord, LeaseToken, Progress};
 use crate::lifecycle::Refusal;
 use crate::money::Usage;
+use crate::store::StoreError;
 
 /// Runs the jobs of one type.
 #[async_trait]
@@ -106,6 +107,9 @@ pub trait Lifeline: Send + Sync + 'static {
 
     /// Carries the progress with the next heartbeat.
     fn report(&self, progress: Progress);
+
+    /// Waits before a call of the store is repeated; longer each time, and not past the stop.
+    async fn pause(&self);
 
     /// Time left before the attempt is over its limit.
     fn time_left(&self) -> Duration;
@@ -189,6 +193,27 @@ impl Context {
         let (output, usage) = work().await?;
         self.lifeline.save_step(name, &serde_json::to_value(&output)?, usage).await?;
         Ok(output)
+    }
+
+    /// Waits before a call of the store is repeated: a paid output is not thrown away for an outage.
+    ///
+    /// ```ignore
+    /// loop {
+    ///     match store.call().await {
+    ///         Ok(answer) => break answer,
+    ///         Err(error) => ctx.outlast(error).await?,
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The store's error, if no repetition helps or the work should stop.
+    pub async fn outlast(&self, error: StoreError) -> Result<(), HandlerError> {
+        if !error.is_retryable() || self.is_stopped() {
+            return Err(error.into());
+        }
+        self.lifeline.pause().await;
+        Ok(())
     }
 
     /// Says how far the work is; people see it with the next heartbeat.

@@ -667,11 +667,11 @@ pub fn gives_up_at(job: &Job) -> Option<Timestamp> {
             [expires_at(job), waited_out].into_iter().flatten().min()
         }
         JobState::Running { lease, cancel_requested } => {
-            // With its last lease; or, once that ran out, at its expiry.
             let is_last = *cancel_requested || dies_with(job, lease.until);
-            let with_lease = is_last.then_some(lease.until);
-            let expires = job.spec.expires_at.filter(|_| !cancel_requested).map(|at| at.max(lease.until));
-            [Some(lease.deadline), with_lease, expires].into_iter().flatten().min()
+            let lapses = if is_last { Some(lease.until) } else { job.spec.expires_at };
+            // A lease that has not run out keeps an expired job alive.
+            let lapses = lapses.map(|at| at.max(lease.until));
+            Some(lapses.map_or(lease.deadline, |at| at.min(lease.deadline)))
         }
         _ => None,
     }

@@ -81,6 +81,30 @@ impl UsageTotals {
         self.output_tokens = self.output_tokens.saturating_add(usage.output_tokens);
         self.cost = self.cost.plus(usage.cost.unwrap_or_default());
     }
+
+    /// The sum of both.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        Self {
+            calls: self.calls.saturating_add(other.calls),
+            input_tokens: self.input_tokens.saturating_add(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_add(other.output_tokens),
+            cost: self.cost.plus(other.cost),
+            wasted: self.wasted.plus(other.wasted),
+        }
+    }
+
+    /// What this has more than `before`.
+    #[must_use]
+    pub const fn less(&self, before: &Self) -> Self {
+        Self {
+            calls: self.calls.saturating_sub(before.calls),
+            input_tokens: self.input_tokens.saturating_sub(before.input_tokens),
+            output_tokens: self.output_tokens.saturating_sub(before.output_tokens),
+            cost: Money(self.cost.0.saturating_sub(before.cost.0)),
+            wasted: Money(self.wasted.0.saturating_sub(before.wasted.0)),
+        }
+    }
 }
 
 #[cfg(test)]

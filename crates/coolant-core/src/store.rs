@@ -256,7 +256,7 @@ pub struct Stats {
     pub queue_depth: i64,
     /// 95th percentile of the time from first start to end, of jobs that ended within the window.
     pub job_duration_p95: Option<Duration>,
-    /// Failed jobs among those that succeeded or failed within the window, 0 to 1.
+    /// Failed jobs among those that ended within the window, 0 to 1.
     pub job_failure_rate: f64,
     /// Attempts beyond each job's first that began within the window.
     pub retry_count: i64,
@@ -274,7 +274,7 @@ pub struct Stats {
     pub saved: Money,
     /// Starts refused by a cooldown or a closure within the window.
     pub blocked_calls: i64,
-    /// Paid for output that no attempt kept, of jobs that changed within the window.
+    /// Paid for output that no attempt kept, by attempts that ended within the window.
     pub wasted: Money,
 }
 
@@ -392,16 +392,15 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// A job whose id is there already is the same submit come again after a lost answer, and is answered
     /// `Created` as the first time. [`IfFailed::Retry`] reopens a failed job, never a cancelled one.
-    /// `Existing` counts as [`Counter::Duplicates`] and `Conflict` as [`Counter::Conflicts`], a retry that
-    /// meets a cooldown as [`Counter::BlockedStarts`], here and in [`Store::apply`], all in the queue of the
-    /// key's job. What was saved is the callers' to count.
+    /// `Existing` counts as [`Counter::Duplicates`] and `Conflict` as [`Counter::Conflicts`], in the queue
+    /// of the key's job. What a cooldown refuses, here or in [`Store::apply`], counts as
+    /// [`Counter::BlockedStarts`].
     async fn submit(&self, jobs: Vec<NewJob>) -> StoreResult<Vec<Submitted>>;
 
     /// Gives jobs to a worker: those whose instant has come, higher priority first, then the earlier
     /// instant, then the smaller id. A job whose lease ran out is one of them; its instant is the lease's
-    /// end. One that the claim finds to have ended (`Answer::Ended`) is saved so and not given out. Fewer
-    /// than `max` may come although more are due (jobs that ended, several of one lock key, other claims at
-    /// work); the next call gets them.
+    /// end. One that the claim finds to have ended (`Answer::Ended`) is saved so and not given out; fewer
+    /// than `max` may come then.
     ///
     /// A job is passed over while another one of its tenant holds its lock key (`lifecycle::holds_lock`),
     /// also one given out by the same call.

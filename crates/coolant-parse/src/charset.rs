@@ -53,26 +53,32 @@ fn utf32(bytes: &[u8]) -> Option<Decoded<'_>> {
     Some(Decoded { text: text.into(), encoding })
 }
 
-/// UTF-16 gives itself away by NUL bytes that stand on even or on odd places only.
+/// UTF-16 gives itself away by NUL bytes: one half of each Latin letter, digit and space.
 fn utf16_without_bom(bytes: &[u8]) -> Option<&'static Encoding> {
     let nuls = |parity: usize| bytes.iter().skip(parity).step_by(2).filter(|byte| **byte == 0).count();
-    let (encoding, nuls) = match (nuls(0), nuls(1)) {
-        (0, low) if low > 0 => (UTF_16LE, low),
-        (high, 0) if high > 0 => (UTF_16BE, high),
-        _ => return None,
+    let (high_first, low_first) = (nuls(0), nuls(1));
+    if high_first + low_first == 0 {
+        return None;
+    }
+    let (encoding, most, least) = if low_first > high_first {
+        (UTF_16LE, low_first, high_first)
+    } else {
+        (UTF_16BE, high_first, low_first)
     };
-    // Half of the bytes of Latin text are NULs. In other scripts only spaces and digits have one, so there
-    // the text has to make sense, and must not make sense as UTF-8 with a few stray NULs.
-    if nuls * 3 >= bytes.len() {
+    if most * 3 >= bytes.len() && least * 20 <= most {
         return Some(encoding);
     }
+    // Other scripts have few NULs, and a few on the other side, as in U+4E00. There the text has to make
+    // sense, and must not make sense as UTF-8 with a few stray NULs.
     if std::str::from_utf8(bytes).is_ok_and(|text| !sniff::is_binary(text)) {
         return None;
     }
-    let (text, had_errors) = encoding.decode_without_bom_handling(bytes);
-    let total = text.chars().count();
-    let plausible = text.chars().filter(|c| is_common(*c)).count();
-    (!had_errors && plausible * 10 >= total * 9).then_some(encoding)
+    [UTF_16LE, UTF_16BE].into_iter().find(|encoding| {
+        let (text, had_errors) = encoding.decode_without_bom_handling(bytes);
+        let total = text.chars().count();
+        let plausible = text.chars().filter(|c| is_common(*c)).count();
+        !had_errors && plausible * 10 >= total * 9
+    })
 }
 
 /// Letters and signs of the scripts that fill whole documents.

@@ -73,7 +73,8 @@ pub fn child_main() -> ExitCode {
     if limits.apply().is_err() {
         return fail("could not set its limits", EXIT_USAGE);
     }
-    // A panic's own message may quote the document; its place does not.
+    // A panic's own message may quote the document; its place does not. Where no reader is prepared for it,
+    // it ends the reading thread, and the process by its status.
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         let _ = writeln!(io::stderr(), "panic at {place}");

@@ -42,4 +42,5 @@ pub use child::child_main;
 pub use document::{Document, Format, Hints, PARSER_VERSION, Page};
 pub use error::{Fault, ParseError};
 pub use parser::{Limits, Parser};
+pub use poppler::find_pdftotext;
 pub use read::read;

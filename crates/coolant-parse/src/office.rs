@@ -66,8 +66,11 @@ fn push_block(blocks: &mut Vec<Block>, block: &undoc::Block) {
 
 fn push_paragraph(blocks: &mut Vec<Block>, paragraph: &Paragraph) {
     let text = paragraph_text(paragraph);
+    if let Some(level) = heading_level(paragraph) {
+        blocks.push(Block::Heading(level, text));
+        return;
+    }
     blocks.push(match &paragraph.list_info {
-        _ if paragraph.heading.is_heading() => Block::Heading(usize::from(paragraph.heading.level()), text),
         Some(list) => Block::Item {
             depth: usize::from(list.level),
             marker: match (list.list_type, list.number) {
@@ -78,6 +81,19 @@ fn push_paragraph(blocks: &mut Vec<Block>, paragraph: &Paragraph) {
         },
         None => Block::Paragraph(text),
     });
+}
+
+/// The level undoc found by the outline, or else the one in the style's name, which is English in every
+/// language of Word.
+fn heading_level(paragraph: &Paragraph) -> Option<usize> {
+    if paragraph.heading.is_heading() {
+        return Some(usize::from(paragraph.heading.level()));
+    }
+    [&paragraph.style_name, &paragraph.style_id].into_iter().flatten().find_map(|style| {
+        let style = style.to_ascii_lowercase();
+        let level = style.strip_prefix("heading")?.trim_start().parse().ok()?;
+        (1..=9).contains(&level).then_some(level)
+    })
 }
 
 /// The text of the runs: bold and links are for the eye, and marks of theirs would tear words apart.

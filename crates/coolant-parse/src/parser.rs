@@ -38,13 +38,13 @@ impl Default for Limits {
 /// Reads documents in child processes, one for each.
 #[derive(Debug, Clone)]
 pub struct Parser {
-    /// The program to run: the product itself.
+    /// The program to run, as an absolute path: the product itself.
     pub program: PathBuf,
     /// Arguments that make the program call [`crate::child_main`]. One more is appended.
     pub args: Vec<OsString>,
     /// What a document may cost.
     pub limits: Limits,
-    /// `pdftotext` as the second reader of PDFs, if the machine has it.
+    /// `pdftotext` as the second reader of PDFs, if the machine has it: see [`crate::find_pdftotext`].
     pub pdftotext: Option<PathBuf>,
 }
 

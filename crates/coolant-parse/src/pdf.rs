@@ -3,6 +3,8 @@
 //! The rules for what a PDF without text means, and for when a second reader is asked, are all in [`read`]
 //! and [`Reading`]. The formats inside a PDF are pdf_oxide's and poppler's affair.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use encoding_rs::{UTF_16BE, WINDOWS_1252};
 use memchr::memmem;
 use pdf_oxide::PdfDocument;
@@ -14,6 +16,7 @@ use crate::poppler;
 use crate::read::{Means, holds_text};
 use crate::wire::{self, MOST_PAGES};
 
+mod blank;
 mod mend;
 mod r5;
 mod rtl;
@@ -65,7 +68,8 @@ struct Reading {
     readable: usize,
     /// Characters that stand for glyphs nobody could name.
     garbage: usize,
-    failed_pages: usize,
+    /// Whether a page could not be read, or its text got lost.
+    is_broken: bool,
     /// Whether its streams unpack to more than any reader will take.
     is_bomb: bool,
 }
@@ -75,7 +79,7 @@ impl Reading {
         let characters = || pages.iter().flat_map(|page| page.text.chars());
         let readable = characters().filter(|c| c.is_alphanumeric()).count();
         let garbage = characters().filter(|c| is_garbage(*c)).count();
-        Self { pdf: Pdf { title, pages }, readable, garbage, failed_pages: 0, is_bomb: false }
+        Self { pdf: Pdf { title, pages }, readable, garbage, is_broken: false, is_bomb: false }
     }
 
     fn why_empty(&self, bytes: &[u8]) -> ParseError {
@@ -85,7 +89,7 @@ impl Reading {
             ParseError::document(Fault::TooLarge, "the streams of the PDF unpack to too many bytes")
         } else if !is_whole {
             ParseError::damaged("the PDF breaks off, and no text could be saved")
-        } else if self.failed_pages > 0 {
+        } else if self.is_broken {
             ParseError::damaged("the pages of the PDF could not be read")
         } else {
             ParseError::document(Fault::NoText, "the PDF holds no text, only pictures or empty pages")
@@ -100,18 +104,19 @@ fn is_garbage(c: char) -> bool {
 
 fn read_first(bytes: &[u8], means: Means<'_>) -> Result<Reading, ParseError> {
     // Its errors may quote the document, so their texts go no further.
-    let unreadable = |_| ParseError::damaged("the PDF's structure could not be read");
+    let unreadable = |()| ParseError::damaged("the PDF's structure could not be read");
     let mended = mend::checksums(bytes);
     let is_bomb = mended.is_bomb;
-    let mut pdf = PdfDocument::from_bytes(mended.bytes.to_vec()).map_err(unreadable)?;
+    let open = |bytes: Vec<u8>| calmly(|| PdfDocument::from_bytes(bytes)).map_err(unreadable);
+    let mut pdf = open(mended.bytes.to_vec())?;
     if let Some(rewrapped) = r5::as_revision_6(&mended.bytes, &pdf) {
-        pdf = PdfDocument::from_bytes(rewrapped).map_err(unreadable)?;
+        pdf = open(rewrapped)?;
     }
     // Without this, a file with a password is read as one without text.
-    if pdf.is_encrypted() && !matches!(pdf.authenticate(b""), Ok(true)) {
+    if pdf.is_encrypted() && !matches!(calmly(|| pdf.authenticate(b"")), Ok(true)) {
         return Err(ParseError::document(Fault::Encrypted, "the PDF needs a password"));
     }
-    let count = pdf.page_count().map_err(unreadable)?;
+    let count = calmly(|| pdf.page_count()).map_err(unreadable)?;
     if count == 0 {
         return Err(ParseError::damaged("the PDF has no pages"));
     }
@@ -124,7 +129,7 @@ fn read_first(bytes: &[u8], means: Means<'_>) -> Result<Reading, ParseError> {
     let mut failed = 0;
     let mut failed_in_a_row = 0;
     for (index, number) in (0..count).zip(1..) {
-        match pdf.extract_text(index) {
+        match calmly(|| pdf.extract_text(index)) {
             Ok(raw) => {
                 failed_in_a_row = 0;
                 let text = clean::text(&rtl::logical_order(&raw));
@@ -146,7 +151,16 @@ fn read_first(bytes: &[u8], means: Means<'_>) -> Result<Reading, ParseError> {
             break;
         }
     }
-    Ok(Reading { failed_pages: failed, is_bomb, ..Reading::new(title(&pdf), pages) })
+    let mut reading = Reading { is_bomb, ..Reading::new(title(&pdf), pages) };
+    reading.is_broken = failed > 0 || (reading.readable == 0 && blank::is_broken(&pdf, count));
+    Ok(reading)
+}
+
+/// Takes a panic of the reader for an error: it slices broken texts between their characters, and neither
+/// the pages after it nor the second reader should be lost over one such place.
+fn calmly<T>(read: impl FnOnce() -> pdf_oxide::Result<T>) -> Result<T, ()> {
+    // Its locks recover from a panic, and a document that panicked is only read further, page by page.
+    catch_unwind(AssertUnwindSafe(read)).map_err(drop)?.map_err(drop)
 }
 
 fn read_second(bytes: &[u8], means: Means<'_>) -> Option<Reading> {

@@ -1,11 +1,20 @@
 //! A second opinion on PDFs from poppler's `pdftotext`, where the machine has it.
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::clean;
 use crate::document::Page;
+
+/// Looks for `pdftotext` in the folders of a `PATH`, which the caller reads from its environment.
+#[must_use]
+pub fn find_pdftotext(path: &OsStr) -> Option<PathBuf> {
+    // The child works in another folder, so a relative one would mean something else there.
+    let folders = std::env::split_paths(path).filter(|folder| folder.is_absolute());
+    folders.map(|folder| folder.join("pdftotext")).find(|program| program.is_file())
+}
 
 /// The pages of a PDF as `pdftotext` reads them; `None` if it cannot.
 ///

@@ -145,3 +145,55 @@ pub(crate) fn mebibytes(bytes: u64) -> String {
 pub(crate) fn malformed() -> ParseError {
     ParseError::reader("gave an answer that could not be understood", None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Assembly, FRAME_TEXT, write_document};
+    use crate::document::{Document, Format, Page};
+
+    fn document(texts: &[String]) -> Document {
+        let pages: Vec<Page> = texts
+            .iter()
+            .zip(1..)
+            .map(|(text, number)| Page { number: Some(number), text: text.clone() })
+            .collect();
+        let characters = texts.iter().map(|text| text.chars().count() as u64).sum();
+        Document {
+            format: Format::Pdf,
+            encoding: None,
+            title: Some("\"제목\"".to_owned()),
+            pages,
+            characters,
+        }
+    }
+
+    #[test]
+    fn a_document_survives_the_way_to_the_parent() {
+        let sent = document(&["한".repeat(FRAME_TEXT), "short \"quoted\"\n".to_owned()]);
+        let mut lines = Vec::new();
+        write_document(&mut lines, &sent).unwrap();
+        let mut assembly = Assembly::new(u64::MAX);
+        let answer = lines.split_inclusive(|byte| *byte == b'\n').find_map(|line| assembly.push(line));
+        assert_eq!(answer.unwrap().unwrap(), sent);
+    }
+
+    #[test]
+    fn what_no_honest_child_sends_is_refused() {
+        let head = r#"{"head":{"format":"pdf","encoding":null,"title":null}}"#;
+        let page = r#"{"page":{"number":1,"text":"text"}}"#;
+        for (lines, code) in [
+            (vec!["no json"], "PARSER_UNAVAILABLE"),
+            (vec![page], "PARSER_UNAVAILABLE"),
+            (vec![head, head], "PARSER_UNAVAILABLE"),
+            (vec![head, r#"{"more":{"text":"text"}}"#], "PARSER_UNAVAILABLE"),
+            (vec![head, page, r#"{"done":{"pages":2,"characters":4}}"#], "PARSER_UNAVAILABLE"),
+            (vec![head, page, r#"{"done":{"pages":1,"characters":5}}"#], "PARSER_UNAVAILABLE"),
+            (vec![head, page, page, page], "DOCUMENT_TOO_LARGE"),
+            (vec![head, page, r#"{"fault":{"fault":"damaged","message":"late"}}"#], "DOCUMENT_DAMAGED"),
+        ] {
+            let mut assembly = Assembly::new(10);
+            let answer = lines.iter().find_map(|line| assembly.push(line.as_bytes()));
+            assert_eq!(answer.unwrap().unwrap_err().code(), code, "{lines:?}");
+        }
+    }
+}

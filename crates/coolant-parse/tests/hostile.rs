@@ -87,18 +87,30 @@ async fn hostile_pdfs() {
         hostile("pages-of-themselves.pdf", pdf(&looping, ""), DAMAGED),
         hostile("pages-in-a-ring.pdf", pdf(&mutual, ""), DAMAGED),
         hostile("catalog-of-itself.pdf", pdf(&["<< /Type /Catalog /Pages 1 0 R >>"], ""), DAMAGED),
+        hostile("letters-before-obj.pdf", letters_before_obj(), DAMAGED),
         hostile("locked.pdf", locked, ENCRYPTED),
         hostile("blank-page.pdf", pdf_of(&[""]), NO_TEXT),
+        hostile("empty-content.pdf", content(b"", ""), NO_TEXT),
+        hostile("drawing.pdf", content(b"q 10 10 100 100 re f Q", ""), NO_TEXT),
         hostile("named-wrongly.txt", whole.clone(), Text(Format::Pdf, "A page that is whole")),
         hostile(
             "after-a-mail-header.pdf",
             [b"X-Mail: yes\r\n\r\n".as_slice(), &whole].concat(),
             Text(Format::Pdf, "another one"),
         ),
+        hostile("content-of-noise.pdf", content(&noise(5000), ""), DAMAGED),
+        hostile("content-not-packed.pdf", content(&noise(5000), "/Filter /FlateDecode"), DAMAGED),
+        hostile("content-missing.pdf", missing_content(), DAMAGED),
         hostile("flate-bomb.pdf", flate_bomb(), TOO_LARGE),
         hostile("nested-dictionaries.pdf", pdf(&[&nested_dictionaries()], ""), DAMAGED),
     ])
     .await;
+}
+
+/// Object headers that are no ASCII: what is left of them is read by looking for the word `obj`.
+fn letters_before_obj() -> Vec<u8> {
+    let whole = String::from_utf8(pdf_of(&["needle", "broken"])).unwrap();
+    whole.replace("6 0 obj", "6 é\nobj").into_bytes()
 }
 
 /// A page whose content unpacks to 2 GiB of spaces.
@@ -109,13 +121,27 @@ fn flate_bomb() -> Vec<u8> {
         packed.write_all(&blanks).unwrap();
     }
     let packed = packed.finish().unwrap();
-    let head = format!("<< /Filter /FlateDecode /Length {} >>\nstream\n", packed.len());
-    let content = [head.as_bytes(), &packed, b"\nendstream"].concat();
+    content(&packed, "/Filter /FlateDecode")
+}
+
+/// A PDF of one page with the given content.
+fn content(stream: &[u8], filter: &str) -> Vec<u8> {
+    let head = format!("<< {filter} /Length {} >>\nstream\n", stream.len());
+    let content = [head.as_bytes(), stream, b"\nendstream"].concat();
     let objects: [&[u8]; 4] = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
         b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R >>",
         &content,
+    ];
+    pdf(&objects, "")
+}
+
+fn missing_content() -> Vec<u8> {
+    let objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 9 0 R >>",
     ];
     pdf(&objects, "")
 }

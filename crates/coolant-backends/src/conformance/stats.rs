@@ -41,7 +41,7 @@ pub(super) async fn the_metrics_count_what_happened(s: Subject) {
     s.done(id(6), Event::Cancel).await;
     let stats = s.stats().await;
     assert_eq!((stats.dlq_message_count, stats.queue_depth), (0, 1));
-    assert_eq!(stats.job_failure_rate, 0.5, "what a person ended is no success and no failure");
+    assert_eq!(stats.job_failure_rate, 1.0 / 3.0, "a cancelled job ended, too");
 }
 
 pub(super) async fn the_metrics_of_a_queue_are_its_own(s: Subject) {

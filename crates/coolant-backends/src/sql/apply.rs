@@ -28,9 +28,13 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    /// Takes a decision over; `was` is the job's version in the database.
-    pub(crate) fn add(&mut self, was: i64, transition: &Transition, now: Timestamp) -> StoreResult<()> {
-        let job = &transition.job;
+    /// Takes over what was decided about a job.
+    pub(crate) fn add(&mut self, before: &Job, transition: &Transition, now: Timestamp) -> StoreResult<()> {
+        let (job, was) = (&transition.job, before.version);
+        if job.usage != before.usage {
+            let used = self.used.entry((job.id, job.counters.claims)).or_default();
+            *used = used.plus(&job.usage.less(&before.usage));
+        }
         if let Some(AttemptEnd { number, outcome, error }) = &transition.ended {
             self.ended.push(vec![
                 job.id.to_string().into(),
@@ -59,7 +63,6 @@ impl Effects {
 
     fn book(&mut self, job: &Job, token: LeaseToken, step: Option<&str>, usage: &[Usage], now: Timestamp) {
         for call in usage {
-            self.used.entry((job.id, token.0)).or_default().add(call);
             self.ledger.push(vec![
                 Uuid::now_v7().to_string().into(),
                 job.id.to_string().into(),
@@ -173,6 +176,7 @@ const USED: Columns<'_> = &[
     ("input", Kind::Int),
     ("output", Kind::Int),
     ("cost", Kind::Int),
+    ("wasted", Kind::Int),
 ];
 const LEDGER: Columns<'_> = &[
     ("id", Kind::Text),
@@ -203,19 +207,31 @@ async fn save_usage(
                 totals.input_tokens.into(),
                 totals.output_tokens.into(),
                 totals.cost.as_nanos().into(),
+                totals.wasted.as_nanos().into(),
             ]
         })
         .collect();
-    conn.query_rows(
-        "UPDATE attempts SET calls = attempts.calls + r.calls, \
-         input_tokens = attempts.input_tokens + r.input, output_tokens = attempts.output_tokens + r.output, \
-         cost_nanos = attempts.cost_nanos + r.cost \
-         FROM {rows} WHERE attempts.job_id = r.id AND attempts.number = r.number RETURNING attempts.number",
-        &[],
-        USED,
-        used,
-    )
-    .await?;
+    // Sums stop at the largest number there is instead of failing the whole group.
+    let sum = |column: &str, more: &str| {
+        format!(
+            "{column} = CASE WHEN attempts.{column} > {max} - r.{more} THEN {max} \
+             ELSE attempts.{column} + r.{more} END",
+            max = i64::MAX
+        )
+    };
+    let sums = [
+        sum("calls", "calls"),
+        sum("input_tokens", "input"),
+        sum("output_tokens", "output"),
+        sum("cost_nanos", "cost"),
+        sum("wasted_nanos", "wasted"),
+    ]
+    .join(", ");
+    let text = format!(
+        "UPDATE attempts SET {sums} FROM {{rows}} WHERE attempts.job_id = r.id AND attempts.number = r.number \
+         RETURNING attempts.number"
+    );
+    conn.query_rows(&text, &[], USED, used).await?;
     conn.query_rows(
         "INSERT INTO ledger (id, job_id, attempt, step, tenant, at, upstream, model, input_tokens, \
          output_tokens, cost_nanos) SELECT id, job_id, attempt, step, tenant, at, upstream, model, \
@@ -252,7 +268,7 @@ pub(crate) async fn apply(
                 answers.push(Ok(Applied { job: job.clone(), answer: transition.answer }));
             }
             Ok(transition) => {
-                effects.add(job.version, &transition, now)?;
+                effects.add(job, &transition, now)?;
                 if transition.job.version != job.version {
                     effects.carry(event, &transition.job, now)?;
                     effects.audit.extend(audit.clone().map(|audit| AuditEntry { at: now, ..audit }));
@@ -312,7 +328,7 @@ pub(crate) async fn sweep(conn: &mut Conn, limit: u32, now: Timestamp) -> StoreR
         if let Ok(transition) = on(&job, &Event::Sweep, now)
             && transition.job.version != job.version
         {
-            effects.add(job.version, &transition, now)?;
+            effects.add(&job, &transition, now)?;
             ended += 1;
         }
     }

@@ -1,6 +1,6 @@
 //! Claims: the one place where SQL chooses jobs. What becomes of the chosen ones, `lifecycle` decides.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use coolant_core::job::{Job, JobId, Status};
 use coolant_core::lifecycle::{Answer, Event, on};
@@ -30,14 +30,39 @@ struct Line {
     priority: i64,
 }
 
+/// Rounds of a claim at most: a candidate that turns out to have ended makes room for another.
+const ROUNDS: u32 = 10;
+
 /// Gives jobs to a worker.
 pub(crate) async fn claim(
     conn: &mut Conn,
     request: &ClaimRequest,
     now: Timestamp,
 ) -> StoreResult<Vec<Claimed>> {
-    let chosen = choose(conn, request, now).await?;
-    let chosen = one_of_each_lock_key(conn, chosen, now).await?;
+    let mut claimed: Vec<Claimed> = Vec::new();
+    for _ in 0..ROUNDS {
+        let left = request.max.saturating_sub(u32::try_from(claimed.len()).unwrap_or(u32::MAX));
+        let request = ClaimRequest { max: left, ..request.clone() };
+        let (considered, round) = claim_round(conn, &request, now).await?;
+        let was_full = round.len() == considered || considered < left as usize;
+        claimed.extend(round);
+        if was_full {
+            break;
+        }
+    }
+    give_steps(conn, &mut claimed).await?;
+    Ok(claimed)
+}
+
+/// Gives how many candidates there were, and those of them that were claimed.
+async fn claim_round(
+    conn: &mut Conn,
+    request: &ClaimRequest,
+    now: Timestamp,
+) -> StoreResult<(usize, Vec<Claimed>)> {
+    let candidates = choose(conn, request, now).await?;
+    let considered = candidates.len();
+    let chosen = one_of_each_lock_key(conn, candidates, now).await?;
     let mut effects = Effects::default();
     let mut claimed = Vec::with_capacity(chosen.len());
     let mut records = jobs::records(conn, chosen.iter().map(|candidate| &candidate.id)).await?;
@@ -45,16 +70,15 @@ pub(crate) async fn claim(
         let Some(mut record) = records.remove(id) else { continue };
         let event = Event::Claim { worker: request.worker.clone(), lease: request.lease };
         let Ok(transition) = on(&record.job, &event, now) else { continue };
-        effects.add(record.job.version, &transition, now)?;
+        effects.add(&record.job, &transition, now)?;
         record.job = transition.job;
         if let Answer::Claimed(lease) = transition.answer {
             effects.begin(&record.job, &request.worker, now);
-            claimed.push(Claimed { record, lease, steps: Default::default() });
+            claimed.push(Claimed { record, lease, steps: BTreeMap::new() });
         }
     }
     effects.save(conn).await?;
-    give_steps(conn, &mut claimed).await?;
-    Ok(claimed)
+    Ok((considered, claimed))
 }
 
 /// A first claim has no steps to get back; only later ones ask for them.

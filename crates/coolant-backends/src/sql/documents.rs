@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coolant_core::documents::{
     ChunkRef, ContentHash, Document, DocumentVersion, FinishedStep, FoundChunk, HashedVector, IndexHealth,
-    NewChunk, NewDocument, Publication, Published, PutOutcome, SearchCandidates, SearchRequest, VectorBatch,
+    NewChunk, NewDocument, Publication, Published, PutOutcome, SearchCandidates, SearchRequest, SearchTerm,
+    VectorBatch,
 };
 use coolant_core::lifecycle::{Event, Refusal, check_lease};
 use coolant_core::names::{DocumentId, Tenant};
@@ -181,6 +182,19 @@ pub(crate) async fn known_vectors(
     rows.into_iter().map(|mut row| content_hash(row.bytes()?)).collect()
 }
 
+/// The vector of one content.
+pub(crate) async fn vector(
+    conn: &mut Conn,
+    tenant: &Tenant,
+    model: &str,
+    hash: &ContentHash,
+) -> StoreResult<Option<Vec<f32>>> {
+    let text = "SELECT vector FROM vectors WHERE tenant = $1 AND model = $2 AND hash = $3";
+    let params: [Value; 3] = [tenant.as_str().into(), model.into(), hash.to_vec().into()];
+    let row = conn.query(text, &params).await?.pop();
+    row.map(|mut row| Ok(vector::from_bytes(&row.bytes()?))).transpose()
+}
+
 /// Keeps vectors and the step that made them.
 pub(crate) async fn save_vectors(
     conn: &mut Conn,
@@ -313,7 +327,9 @@ async fn by_text(conn: &mut Conn, request: &SearchRequest) -> StoreResult<Vec<Ch
                  WHERE chunk_terms MATCH $1 AND c.tenant = $2 AND {IN_DOCUMENT} \
                  ORDER BY bm25(chunk_terms), c.seq LIMIT $4"
             ),
-            request.terms.iter().map(|term| format!("\"{term}\"")).collect::<Vec<_>>().join(" OR "),
+            all_of(&request.terms, " OR ", |SearchTerm { text, prefix }| {
+                format!("\"{text}\"{}", if *prefix { "*" } else { "" })
+            }),
         ),
         Dialect::Postgres => (
             format!(
@@ -321,7 +337,9 @@ async fn by_text(conn: &mut Conn, request: &SearchRequest) -> StoreResult<Vec<Ch
                  WHERE to_tsvector('simple', c.terms) @@ q AND c.tenant = $2 AND {IN_DOCUMENT} \
                  ORDER BY ts_rank_cd(to_tsvector('simple', c.terms), q) DESC, c.seq LIMIT $4"
             ),
-            request.terms.iter().map(|term| format!("'{term}'")).collect::<Vec<_>>().join(" | "),
+            all_of(&request.terms, " | ", |SearchTerm { text, prefix }| {
+                format!("'{text}'{}", if *prefix { ":*" } else { "" })
+            }),
         ),
     };
     let params: [Value; 4] = [
@@ -332,6 +350,10 @@ async fn by_text(conn: &mut Conn, request: &SearchRequest) -> StoreResult<Vec<Ch
     ];
     let rows = conn.query(&text, &params).await?;
     rows.into_iter().map(|mut row| chunk_ref(&mut row)).collect()
+}
+
+fn all_of(terms: &[SearchTerm], or: &str, quoted: impl Fn(&SearchTerm) -> String) -> String {
+    terms.iter().map(quoted).collect::<Vec<_>>().join(or)
 }
 
 /// Vectors read at a time: a scan of any size takes a few megabytes.

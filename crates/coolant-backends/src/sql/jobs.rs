@@ -141,7 +141,7 @@ pub(crate) async fn by_key(
 
 pub(crate) async fn attempts(conn: &mut Conn, id: JobId) -> StoreResult<Vec<Attempt>> {
     let text = "SELECT number, worker, began_at, ended_at, outcome, error, calls, input_tokens, output_tokens, \
-                cost_nanos FROM attempts WHERE job_id = $1 ORDER BY number";
+                cost_nanos, wasted_nanos FROM attempts WHERE job_id = $1 ORDER BY number";
     let rows = conn.query(text, &[id.to_string().into()]).await?;
     rows.into_iter()
         .map(|mut row| {
@@ -157,7 +157,7 @@ pub(crate) async fn attempts(conn: &mut Conn, id: JobId) -> StoreResult<Vec<Atte
                     input_tokens: row.int()?,
                     output_tokens: row.int()?,
                     cost: Money::from_nanos(row.int()?),
-                    wasted: Money::default(),
+                    wasted: Money::from_nanos(row.int()?),
                 },
             })
         })

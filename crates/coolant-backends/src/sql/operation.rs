@@ -67,17 +67,16 @@ const fn state_name(state: RedriveState) -> &'static str {
 /// Saves a redrive if nobody else has since it was read. Gives whether it did.
 pub(crate) async fn save_redrive(conn: &mut Conn, redrive: &Redrive) -> StoreResult<bool> {
     let next = Redrive { version: redrive.version + 1, ..redrive.clone() };
-    let params: [Value; 5] = [
+    let mut params: Vec<Value> = vec![
         redrive.id.to_string().into(),
         state_name(redrive.state).into(),
         to_json(&next)?.into(),
         next.version.into(),
-        redrive.version.into(),
     ];
     let text = if redrive.version == 0 {
-        "INSERT INTO redrives (id, state, record, version) SELECT $1, $2, $3, $4 WHERE $5 = 0 \
-         ON CONFLICT (id) DO NOTHING"
+        "INSERT INTO redrives (id, state, record, version) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING"
     } else {
+        params.push(redrive.version.into());
         "UPDATE redrives SET state = $2, record = $3, version = $4 WHERE id = $1 AND version = $5"
     };
     Ok(conn.execute(text, &params).await? == 1)

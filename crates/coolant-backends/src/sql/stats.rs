@@ -179,6 +179,13 @@ pub(crate) async fn dlq_groups(
     Ok(groups)
 }
 
+/// The sum of an amount, each counted as nine million dollars at most: a sum that overflows would be an
+/// error of the whole answer.
+fn sum(column: &str) -> String {
+    const MOST: &str = "9000000000000000";
+    format!("CAST(coalesce(sum(CASE WHEN {column} > {MOST} THEN {MOST} ELSE {column} END), 0) AS BIGINT)")
+}
+
 /// Asks for numbers of one queue or of all, since an instant.
 struct Question<'a> {
     conn: &'a mut Conn,
@@ -225,7 +232,7 @@ pub(crate) async fn stats(
 ) -> StoreResult<Stats> {
     let since = Timestamp::from_millis(now.as_millis().saturating_sub(millis_up(window)));
     let mut ask = Question { conn, since, queue: queue.map_or("", Queue::as_str) };
-    let ended = ask.jobs("finished_at >= $1 AND status <> 'CANCELLED'").await?;
+    let ended = ask.jobs("finished_at >= $1").await?;
     let failed = ask.jobs("finished_at >= $1 AND status = 'FAILED'").await?;
     let job_duration_p95 = ask.p95().await?;
     // These two are of now, not of the window; the instant is named so that every statement has both.
@@ -233,10 +240,11 @@ pub(crate) async fn stats(
     let dlq_message_count =
         ask.jobs("status = 'FAILED' AND reopen <> 'discarded' AND CAST($1 AS BIGINT) IS NOT NULL").await?;
     let wasted = ask
-        .number(
-            "SELECT CAST(coalesce(sum(wasted_nanos), 0) AS BIGINT) FROM jobs WHERE finished_at >= $1 \
-             AND ($2 = '' OR queue = $2)",
-        )
+        .number(&format!(
+            "SELECT {} FROM attempts a JOIN jobs j ON j.id = a.job_id WHERE a.ended_at >= $1 \
+             AND a.wasted_nanos > 0 AND ($2 = '' OR j.queue = $2)",
+            sum("a.wasted_nanos")
+        ))
         .await?;
     let retry_count = ask
         .number(
@@ -246,7 +254,7 @@ pub(crate) async fn stats(
         .await?;
     let paid = "FROM ledger l JOIN jobs j ON j.id = l.job_id WHERE l.at >= $1 AND ($2 = '' OR j.queue = $2)";
     let paid_calls = ask.number(&format!("SELECT count(*) {paid}")).await?;
-    let spent = ask.number(&format!("SELECT CAST(coalesce(sum(l.cost_nanos), 0) AS BIGINT) {paid}")).await?;
+    let spent = ask.number(&format!("SELECT {} {paid}", sum("l.cost_nanos"))).await?;
     #[expect(clippy::cast_precision_loss, reason = "counts of jobs")]
     let job_failure_rate = if ended == 0 { 0.0 } else { failed as f64 / ended as f64 };
     Ok(Stats {

@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use coolant_core::fingerprint::Fingerprint;
-use coolant_core::job::{Job, JobId, JobRecord, JobSpec, Status};
-use coolant_core::lifecycle::{Event, Refusal, on};
+use coolant_core::job::{Job, JobId, JobRecord, JobSpec, JobState, Reopen, Status};
+use coolant_core::lifecycle::{Event, on};
 use coolant_core::names::{IdempotencyKey, Tenant};
 use coolant_core::store::{Counter, IfFailed, NewJob, StoreError, StoreResult, SubmitOutcome, Submitted};
 use coolant_core::time::Timestamp;
@@ -44,7 +44,7 @@ pub(crate) async fn submit(
 ) -> StoreResult<Vec<Submitted>> {
     let created = insert_new(conn, new, now).await?;
     let mut existing = load_existing(conn, new, &created).await?;
-    let reopened = reopen_failed(conn, new, &mut existing, now, tally).await?;
+    let reopened = reopen_failed(conn, new, &mut existing, now).await?;
     let mut first_reopening = reopened.clone();
     new.iter()
         .map(|new| {
@@ -55,11 +55,11 @@ pub(crate) async fn submit(
             let record = existing
                 .get(&Name::of(new.id, &new.spec))
                 .ok_or_else(|| StoreError::Broken("a taken key has no job".into()))?;
-            let outcome = if record.job.id == new.id {
+            let outcome = if !is_same_work(new, record) {
+                SubmitOutcome::Conflict
+            } else if record.job.id == new.id {
                 // The same submit, come again after a lost answer.
                 SubmitOutcome::Created
-            } else if !is_same_work(new, record) {
-                SubmitOutcome::Conflict
             } else if first_reopening.remove(&record.job.id) {
                 SubmitOutcome::Reopened
             } else {
@@ -70,7 +70,11 @@ pub(crate) async fn submit(
                 SubmitOutcome::Existing => Some(Counter::Duplicates),
                 SubmitOutcome::Created | SubmitOutcome::Reopened => None,
             };
-            if let Some(counter) = counter {
+            let is_cooling =
+                matches!(record.job.state, JobState::Failed { reopen: Reopen::From(at), .. } if at > now);
+            let blocked =
+                outcome == SubmitOutcome::Existing && new.if_failed == IfFailed::Retry && is_cooling;
+            for counter in counter.into_iter().chain(blocked.then_some(Counter::BlockedStarts)) {
                 tally.add(counter, &record.job.spec.queue, 1);
             }
             Ok(Submitted { outcome, record: record.clone() })
@@ -152,7 +156,6 @@ async fn reopen_failed(
     new: &[&NewJob],
     existing: &mut BTreeMap<Name, JobRecord>,
     now: Timestamp,
-    tally: &mut Tally,
 ) -> StoreResult<BTreeSet<JobId>> {
     let wanted: BTreeSet<JobId> = new
         .iter()
@@ -174,10 +177,6 @@ async fn reopen_failed(
             Ok(transition) if job.status() == Status::Failed => {
                 saves.push((transition.job.clone(), was));
                 transition.job
-            }
-            Err(Refusal::CoolingDown { .. }) => {
-                tally.add(Counter::BlockedStarts, &job.spec.queue, 1);
-                job
             }
             _ => job,
         };

@@ -69,11 +69,11 @@ impl State {
                 stats.paid_calls += 1;
                 stats.spent = stats.spent.plus(entry.usage.cost.unwrap_or_default());
             }
-            if within(job.updated_at) {
-                stats.wasted = stats.wasted.plus(job.usage.wasted);
+            for attempt in row.attempts.values().filter(|attempt| attempt.ended_at.is_some_and(within)) {
+                stats.wasted = stats.wasted.plus(attempt.usage.wasted);
             }
             let Some(end) = job.finished_at.filter(|at| within(*at)) else { continue };
-            ended += u32::from(job.status() != Status::Cancelled);
+            ended += 1;
             failed += u32::from(job.status() == Status::Failed);
             durations.extend(job.started_at.map(|start| end.since(start)));
         }

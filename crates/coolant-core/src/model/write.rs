@@ -125,7 +125,7 @@ impl State {
         }
         let queue = row.job().spec.queue.clone();
         let transition = on(row.job(), &event, now).inspect_err(|refusal| {
-            if matches!(refusal, Refusal::CoolingDown { .. }) {
+            if let Refusal::CoolingDown { .. } = refusal {
                 self.count(Counter::BlockedStarts, queue, 1, now);
             }
         })?;

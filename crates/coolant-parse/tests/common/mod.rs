@@ -95,10 +95,18 @@ const CONTENT_TYPES: &str = r#"<?xml version="1.0"?><Types xmlns="http://schemas
 
 const RELATIONSHIPS: &str = r#"<?xml version="1.0"?><Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="rId1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument" Target="word/document.xml"/></Relationships>"#;
 
+const STYLE_RELATIONSHIP: &str = r#"<?xml version="1.0"?><Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="rId1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/styles" Target="styles.xml"/></Relationships>"#;
+
+const STYLES: &str = r#"<?xml version="1.0"?><w:styles xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="heading 1"/><w:pPr><w:outlineLvl w:val="0"/></w:pPr></w:style></w:styles>"#;
+
 /// A Word document whose main part is given, or missing.
 pub fn docx(document: Option<&[u8]>) -> Vec<u8> {
-    let mut parts: Vec<(&str, &[u8])> =
-        vec![("[Content_Types].xml", CONTENT_TYPES.as_bytes()), ("_rels/.rels", RELATIONSHIPS.as_bytes())];
+    let mut parts: Vec<(&str, &[u8])> = vec![
+        ("[Content_Types].xml", CONTENT_TYPES.as_bytes()),
+        ("_rels/.rels", RELATIONSHIPS.as_bytes()),
+        ("word/_rels/document.xml.rels", STYLE_RELATIONSHIP.as_bytes()),
+        ("word/styles.xml", STYLES.as_bytes()),
+    ];
     parts.extend(document.map(|document| ("word/document.xml", document)));
     archive(&parts)
 }

@@ -1,0 +1,322 @@
+//! `DOCUMENT_INDEX`: parse, chunk, embed, publish.
+//!
+//! Always true:
+//! - a vector is kept in the transaction that books its call, before the next call starts;
+//! - a chunk whose content has a vector of the same model is not embedded again, whichever version or
+//!   document of the tenant it came from;
+//! - the new version is published whole, under the job's lease, and only with a vector for every chunk;
+//! - in all jobs of a process together, no more inputs are in flight at a provider than one batch holds: a
+//!   process that dies has at most one batch to pay again.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use coolant_core::documents::{
+    ContentHash, DocumentStore, FinishedStep, HashedVector, NewChunk, Publication, VectorBatch,
+};
+use coolant_core::failure::FailureClass;
+use coolant_core::handler::{Context, Handler, HandlerError};
+use coolant_core::names::{DocumentId, Tenant};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::chunk::{Chunk, Section, chunk_hash};
+use crate::embed::{BatchLimits, EmbedError, batches};
+use crate::failure::embedding_failure;
+use crate::pipeline::{Pipeline, Text};
+use crate::terms;
+
+/// Runs `DOCUMENT_INDEX`.
+pub struct DocumentIndex {
+    documents: Arc<dyn DocumentStore>,
+    pipeline: Arc<Pipeline>,
+    /// Inputs that may be in flight at the provider.
+    in_flight: Semaphore,
+}
+
+/// What to index.
+#[derive(Debug, Deserialize)]
+pub struct IndexPayload {
+    document_id: String,
+    version: i64,
+    #[serde(default)]
+    pipeline: Option<String>,
+}
+
+/// What was indexed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Indexed {
+    /// Chunks of the version.
+    pub chunks: u64,
+    /// Chunks that were embedded for it, over all attempts.
+    pub embedded: u64,
+    /// Chunks whose content had a vector already.
+    pub reused: u64,
+    /// Pages, or 1 for a document that has none.
+    pub pages: u64,
+    /// Unicode characters.
+    pub characters: u64,
+}
+
+/// What the step `parse` keeps: not the text, which the same bytes give again for nothing.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Parsed {
+    format: String,
+    pages: u64,
+    characters: u64,
+}
+
+/// What the step of an embedding batch keeps: the vectors are in the index, under their content.
+#[derive(Debug, Serialize, Deserialize)]
+struct EmbeddedBatch {
+    embedded: u64,
+}
+
+/// Names of embedding steps begin so.
+const STEP: &str = "embed-";
+
+#[async_trait]
+impl Handler for DocumentIndex {
+    type Payload = IndexPayload;
+    type Output = Indexed;
+
+    fn job_type(&self) -> &str {
+        "DOCUMENT_INDEX"
+    }
+
+    async fn run(&self, ctx: &Context, payload: IndexPayload) -> Result<Indexed, HandlerError> {
+        let tenant = ctx.record().job.spec.tenant.clone();
+        let id = DocumentId::parse(payload.document_id.clone()).map_err(invalid)?;
+        if payload.pipeline.as_deref().is_some_and(|name| name != "default") {
+            return Err(invalid("`pipeline` takes only `default`"));
+        }
+        let text = self.read(ctx, &tenant, &id, payload.version).await?;
+        let pages = text.pages.len() as u64;
+        let characters = text.characters;
+        let chunks = self.chunks(text).await?;
+        let embedded = self.embed(ctx, &tenant, &chunks).await?;
+        let count = chunks.len() as u64;
+        self.publish(ctx, tenant, id, payload.version, chunks).await?;
+        ctx.progress(count, Some(count), "chunks");
+        let embedded = embedded.min(count);
+        Ok(Indexed { chunks: count, embedded, reused: count - embedded, pages, characters })
+    }
+}
+
+fn invalid(reason: impl std::fmt::Display) -> HandlerError {
+    HandlerError::failed(FailureClass::InvalidRequest, "INVALID_PAYLOAD", reason)
+}
+
+/// A chunk on its way into the index.
+struct Prepared {
+    chunk: Chunk,
+    hash: ContentHash,
+}
+
+impl DocumentIndex {
+    /// A handler over that store.
+    #[must_use]
+    pub fn new(documents: Arc<dyn DocumentStore>, pipeline: Arc<Pipeline>) -> Self {
+        let in_flight =
+            Semaphore::new(pipeline.embedder.batch_limits().items.clamp(1, Semaphore::MAX_PERMITS));
+        Self { documents, pipeline, in_flight }
+    }
+
+    async fn read(
+        &self,
+        ctx: &Context,
+        tenant: &Tenant,
+        id: &DocumentId,
+        version: i64,
+    ) -> Result<Text, HandlerError> {
+        let Some((about, bytes)) = self.documents.source(tenant, id, version).await? else {
+            let message = format!("version {version} of the document is not there, or was deleted");
+            return Err(HandlerError::failed(FailureClass::InvalidRequest, "DOCUMENT_NOT_FOUND", message));
+        };
+        let text = self.pipeline.reader.read(bytes, about.filename, about.content_type).await?;
+        let parsed = Parsed {
+            format: text.format.clone(),
+            pages: text.pages.len() as u64,
+            characters: text.characters,
+        };
+        ctx.step("parse", async || Ok(parsed.clone())).await?;
+        Ok(text)
+    }
+
+    async fn chunks(&self, text: Text) -> Result<Vec<Prepared>, HandlerError> {
+        let pipeline = Arc::clone(&self.pipeline);
+        // A long document keeps a core busy for a while; heartbeats and other jobs go on meanwhile.
+        let prepared = tokio::task::spawn_blocking(move || {
+            let sections: Vec<Section<'_>> = text
+                .pages
+                .iter()
+                .map(|page| Section { page: page.number, markdown: text.markdown, text: &page.text })
+                .collect();
+            let fingerprint = pipeline.embedding_fingerprint();
+            pipeline
+                .chunker
+                .chunk(&sections)
+                .into_iter()
+                .map(|chunk| Prepared { hash: chunk_hash(&fingerprint, &chunk.text), chunk })
+                .collect::<Vec<_>>()
+        });
+        let prepared = prepared.await?;
+        if prepared.is_empty() {
+            let message = "the document holds no text";
+            return Err(HandlerError::failed(FailureClass::InvalidDocument, "DOCUMENT_NO_TEXT", message));
+        }
+        Ok(prepared)
+    }
+
+    /// Sees to it that every chunk has a vector; gives how many were made for this job, over all attempts.
+    async fn embed(&self, ctx: &Context, tenant: &Tenant, chunks: &[Prepared]) -> Result<u64, HandlerError> {
+        let model = self.pipeline.embedding_fingerprint();
+        let hashes: Vec<ContentHash> = chunks.iter().map(|prepared| prepared.hash).collect();
+        let known = self.documents.known_vectors(tenant, &model, &hashes).await?;
+        let mut seen: HashSet<ContentHash> = known.into_iter().collect();
+        let missing: Vec<&Prepared> = chunks.iter().filter(|prepared| seen.insert(prepared.hash)).collect();
+        let earlier: u64 = ctx
+            .finished_steps()
+            .iter()
+            .filter(|(name, _)| name.starts_with(STEP))
+            .filter_map(|(_, output)| EmbeddedBatch::deserialize(output).ok())
+            .map(|batch| batch.embedded)
+            .sum();
+        let total = chunks.len() as u64;
+        let mut done = total - missing.len() as u64;
+        ctx.progress(done, Some(total), "chunks");
+        let tokens: Vec<u32> = missing.iter().map(|prepared| prepared.chunk.tokens).collect();
+        for range in batches(&tokens, self.limits()) {
+            let batch = &missing[range];
+            self.embed_batch(ctx, tenant, &model, batch).await?;
+            done += batch.len() as u64;
+            ctx.progress(done, Some(total), "chunks");
+        }
+        Ok(earlier + missing.len() as u64)
+    }
+
+    fn limits(&self) -> BatchLimits {
+        self.pipeline.embedder.batch_limits()
+    }
+
+    /// Embeds some chunks in one call, or in halves where the provider finds them too many.
+    async fn embed_batch(
+        &self,
+        ctx: &Context,
+        tenant: &Tenant,
+        model: &str,
+        batch: &[&Prepared],
+    ) -> Result<(), HandlerError> {
+        let mut waiting = vec![batch];
+        while let Some(batch) = waiting.pop() {
+            let inputs: Vec<String> = batch.iter().map(|prepared| prepared.chunk.text.clone()).collect();
+            let permits = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
+            // Held until the vectors are kept: only then is the batch out of danger.
+            let _in_flight = self.in_flight.acquire_many(permits).await?;
+            match self.pipeline.embedder.embed(&inputs).await {
+                Ok(answer) => {
+                    let usage = self.usage(&answer);
+                    self.keep(ctx, tenant, model, batch, answer.vectors, usage).await?;
+                }
+                Err(error) if error.is_batch_too_large() && batch.len() > 1 => {
+                    let (first, second) = batch.split_at(batch.len() / 2);
+                    waiting.extend([second, first]);
+                }
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn usage(&self, answer: &crate::embed::Embeddings) -> Vec<coolant_core::money::Usage> {
+        let paid = self.pipeline.upstream().map(|upstream| coolant_core::money::Usage {
+            upstream: Some(upstream.to_owned()),
+            model: answer.model.clone().or_else(|| Some(self.pipeline.embedder.id().model.clone())),
+            input_tokens: i64::try_from(answer.usage.input_tokens).unwrap_or(i64::MAX),
+            output_tokens: 0,
+            cost: None,
+        });
+        paid.into_iter().collect()
+    }
+
+    async fn keep(
+        &self,
+        ctx: &Context,
+        tenant: &Tenant,
+        model: &str,
+        batch: &[&Prepared],
+        vectors: Vec<Vec<f32>>,
+        usage: Vec<coolant_core::money::Usage>,
+    ) -> Result<(), HandlerError> {
+        let hashes: Vec<u8> = batch.iter().flat_map(|prepared| prepared.hash).collect();
+        let digest = blake3::hash(&hashes).to_hex();
+        let step = FinishedStep {
+            lease: ctx.lease(),
+            name: format!("{STEP}{}", &digest[..16]),
+            output: json!(EmbeddedBatch { embedded: batch.len() as u64 }),
+            usage,
+        };
+        let vectors = batch
+            .iter()
+            .zip(vectors)
+            .map(|(prepared, vector)| HashedVector { hash: prepared.hash, vector })
+            .collect();
+        let batch =
+            VectorBatch { tenant: tenant.clone(), model: model.to_owned(), vectors, step: Some(step) };
+        loop {
+            match self.documents.save_vectors(batch.clone()).await {
+                Ok(kept) => return kept.map_err(HandlerError::Gone),
+                Err(error) => ctx.outlast(error).await?,
+            }
+        }
+    }
+
+    fn failed(&self, error: &EmbedError) -> HandlerError {
+        embedding_failure(error, self.pipeline.upstream()).into()
+    }
+
+    async fn publish(
+        &self,
+        ctx: &Context,
+        tenant: Tenant,
+        id: DocumentId,
+        version: i64,
+        chunks: Vec<Prepared>,
+    ) -> Result<(), HandlerError> {
+        let chunks = chunks
+            .into_iter()
+            .map(|Prepared { chunk, hash }| NewChunk {
+                hash,
+                terms: terms::index_text(&searchable(&chunk)),
+                text: chunk.text,
+                heading: chunk.heading,
+                page: chunk.page,
+            })
+            .collect();
+        let publication = Publication {
+            tenant,
+            id,
+            version,
+            pipeline: self.pipeline.version(),
+            model: self.pipeline.embedding_fingerprint(),
+            chunks,
+            lease: ctx.lease(),
+        };
+        loop {
+            match self.documents.publish(publication.clone()).await {
+                Ok(published) => return published.map_err(HandlerError::Gone),
+                Err(error) => ctx.outlast(error).await?,
+            }
+        }
+    }
+}
+
+/// What full text search finds a chunk by: the headings above it, too, where it does not begin with them.
+fn searchable(chunk: &Chunk) -> String {
+    match &chunk.heading {
+        Some(heading) => format!("{heading}\n{}", chunk.text),
+        None => chunk.text.clone(),
+    }
+}

@@ -1,0 +1,179 @@
+//! Coolant inside a program of your own: submit jobs, wait for their results, run them here.
+//!
+//! ```no_run
+//! # use std::{sync::Arc, time::Duration};
+//! # use coolant::{Coolant, Context, Handler, HandlerError};
+//! # struct Greet;
+//! # #[coolant::async_trait]
+//! # impl Handler for Greet {
+//! #     type Payload = String;
+//! #     type Output = String;
+//! #     fn job_type(&self) -> &str { "GREET" }
+//! #     async fn run(&self, _: &Context, name: String) -> Result<String, HandlerError> { Ok(name) }
+//! # }
+//! # async fn example(store: Arc<dyn coolant_core::store::Store>) -> Result<(), Box<dyn std::error::Error>> {
+//! let coolant = Coolant::with_store(store);
+//! let running = coolant.start(coolant.worker().handler(Greet))?;
+//!
+//! let job = coolant.submit("GREET", &"Ada").key("user:42:v1").await?;
+//! let greeting: String = job.result(Duration::from_secs(30)).await?;
+//!
+//! running.stop().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod result;
+mod submit;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coolant_core::job::JobId;
+use coolant_core::store::Store;
+use serde::Serialize;
+use tokio::task::JoinHandle;
+
+pub use result::{JobHandle, ResultError};
+pub use submit::{Submit, SubmitError};
+
+use crate::bell::Bell;
+use crate::worker::{BuildError, Drained, RunError, Shutdown, Worker, WorkerBuilder};
+
+/// How often time-outs are looked for that no worker reports.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Jobs that one sweep ends at most.
+const SWEEP_LIMIT: u32 = 1000;
+
+/// A store of jobs, in this process. A clone is the same one.
+#[derive(Clone)]
+pub struct Coolant {
+    store: Arc<dyn Store>,
+    bell: Bell,
+}
+
+impl Coolant {
+    /// Over a store that is open and migrated.
+    #[must_use]
+    pub fn with_store(store: Arc<dyn Store>) -> Self {
+        Self { store, bell: Bell::default() }
+    }
+
+    /// The store, for everything that has no method here.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The bell that wakes workers and waiters of this process.
+    #[must_use]
+    pub fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// A job to be submitted: set what it needs, then await it. The same key is the same job, whatever
+    /// became of it.
+    pub fn submit<P: Serialize + ?Sized>(&self, job_type: impl Into<String>, payload: &P) -> Submit<'_> {
+        Submit::new(self, job_type.into(), serde_json::to_value(payload))
+    }
+
+    /// A job that was submitted before.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> JobHandle {
+        JobHandle::new(self.clone(), id, None)
+    }
+
+    /// A worker for this store, to be built or given to [`Self::start`].
+    pub fn worker(&self) -> WorkerBuilder {
+        Worker::builder(Arc::clone(&self.store)).bell(self.bell.clone())
+    }
+
+    /// Builds the worker and runs it in the background, until [`Running::stop`].
+    ///
+    /// # Errors
+    /// As for [`WorkerBuilder::build`].
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn start(&self, worker: WorkerBuilder) -> Result<Running, BuildError> {
+        let worker = worker.build()?;
+        let shutdown = Shutdown::new();
+        let task = tokio::spawn(run(worker, Arc::clone(&self.store), self.bell.clone(), shutdown.clone()));
+        Ok(Running { shutdown, task: Some(task) })
+    }
+}
+
+async fn run(
+    worker: Worker,
+    store: Arc<dyn Store>,
+    bell: Bell,
+    shutdown: Shutdown,
+) -> Result<Drained, RunError> {
+    tokio::select! {
+        drained = worker.run(shutdown) => drained,
+        never = sweep(store, bell) => match never {},
+    }
+}
+
+/// Ends what time has ended, so that a job out of attempts ends with nobody polling for it.
+async fn sweep(store: Arc<dyn Store>, bell: Bell) -> std::convert::Infallible {
+    loop {
+        tokio::time::sleep(SWEEP_EVERY).await;
+        match store.sweep(SWEEP_LIMIT).await {
+            Ok(0) => {}
+            Ok(_) => bell.ring(),
+            // The worker's own calls report the outage.
+            Err(error) => tracing::debug!(%error, "the sweep failed; the next one makes up for it"),
+        }
+    }
+}
+
+/// A worker that runs in the background. Dropping it lets the worker drain with nobody waiting for it.
+#[derive(Debug)]
+pub struct Running {
+    shutdown: Shutdown,
+    /// `None` once it is waited for.
+    task: Option<JoinHandle<Result<Drained, RunError>>>,
+}
+
+impl Running {
+    /// To stop it from elsewhere.
+    #[must_use]
+    pub fn shutdown(&self) -> &Shutdown {
+        &self.shutdown
+    }
+
+    /// Claims nothing more, lets running jobs finish for a while, gives back the rest.
+    ///
+    /// # Errors
+    /// Why the worker did not run at all.
+    pub async fn stop(self) -> Result<Drained, RunError> {
+        self.shutdown.drain();
+        self.ended().await
+    }
+
+    /// Waits until the worker ends: until somebody asked its shutdown.
+    ///
+    /// # Errors
+    /// Why the worker did not run at all.
+    ///
+    /// # Panics
+    /// With the worker's own panic, if it had one.
+    pub async fn ended(mut self) -> Result<Drained, RunError> {
+        let Some(task) = &mut self.task else { return Ok(Drained::default()) };
+        let joined = task.await;
+        self.task = None;
+        match joined {
+            Ok(ended) => ended,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime ends, and the worker with it.
+            Err(_) => Ok(Drained::default()),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shutdown.drain();
+    }
+}

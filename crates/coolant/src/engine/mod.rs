@@ -1,0 +1,139 @@
+//! The engine: everything a user can ask of Coolant, once, for HTTP, the commands and the library.
+//!
+//! It checks what comes in, decides nothing about states (that is `coolant_core::lifecycle`), keeps nothing
+//! (that is the store), and knows no wire format (that is `http`).
+//!
+//! Always true:
+//! - no call answers "accepted" before the store has committed;
+//! - every wait has an end;
+//! - a job of another tenant does not exist for a caller who is bound to one.
+
+pub mod classify;
+pub mod control;
+pub mod dlq;
+pub mod documents;
+pub mod error;
+pub mod explain;
+pub mod housekeeping;
+pub mod payloads;
+pub mod read;
+pub mod redrive;
+pub mod submit;
+pub mod work;
+
+use std::sync::Arc;
+
+use coolant_core::documents::DocumentStore;
+use coolant_core::job::{JobId, JobRecord};
+use coolant_core::names::{Tenant, Upstream};
+use coolant_core::store::Store;
+use coolant_core::time::Timestamp;
+use uuid::Uuid;
+
+use crate::bell::Bell;
+pub use error::{Code, EngineError, EngineResult};
+use payloads::PayloadChecks;
+
+/// Everything a user can ask for. Cheap to clone; all clones are one engine.
+#[derive(Clone)]
+pub struct Engine {
+    parts: Arc<Parts>,
+}
+
+/// What an engine is made of.
+pub struct Parts {
+    /// The truth about jobs.
+    pub store: Arc<dyn Store>,
+    /// Documents and their index.
+    pub documents: Arc<dyn DocumentStore>,
+    /// Finds chunks for a query.
+    pub searcher: Arc<dyn documents::Searcher>,
+    /// Rung after every change; workers in this process share it.
+    pub bell: Bell,
+    /// What is checked in payloads at the submit, by job type.
+    pub payload_checks: PayloadChecks,
+    /// How documents are indexed.
+    pub pipeline: Pipeline,
+}
+
+/// Names what changes the result of an indexing: a new version is new work.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pipeline {
+    /// Parser, chunker, its settings and the embedding model as one short text, 96 bytes at most.
+    pub version: String,
+    /// The paid services that an indexing uses.
+    pub upstreams: Vec<Upstream>,
+}
+
+/// On whose behalf a call is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// The name for the audit trail: a key's name, or `local`.
+    pub actor: String,
+    /// The only tenant it may see, if it is bound to one.
+    pub tenant: Option<Tenant>,
+}
+
+impl Caller {
+    /// Whoever uses a server without keys, a command or the library: bound to nothing.
+    #[must_use]
+    pub fn local() -> Self {
+        Self { actor: "local".into(), tenant: None }
+    }
+
+    /// Whether it may see what belongs to that tenant.
+    #[must_use]
+    pub fn sees(&self, tenant: &Tenant) -> bool {
+        self.tenant.as_ref().is_none_or(|own| own == tenant)
+    }
+
+    /// The tenant of its documents: its own, else the default.
+    #[must_use]
+    pub fn own_tenant(&self) -> Tenant {
+        self.tenant.clone().unwrap_or_default()
+    }
+}
+
+/// A job as it was at an instant; phase and remaining seconds depend on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobAt {
+    /// The job.
+    pub record: JobRecord,
+    /// The store's time.
+    pub now: Timestamp,
+}
+
+impl Engine {
+    /// An engine over these parts.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        Self { parts: Arc::new(parts) }
+    }
+
+    /// The store behind it.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.parts.store
+    }
+
+    /// The bell that it rings after every change.
+    #[must_use]
+    pub fn bell(&self) -> &Bell {
+        &self.parts.bell
+    }
+
+    /// A job that this caller may see.
+    async fn visible(&self, caller: &Caller, id: JobId) -> EngineResult<JobRecord> {
+        let found = self.parts.store.jobs(&[id]).await?.pop().flatten();
+        found.filter(|record| caller.sees(&record.job.spec.tenant)).ok_or(EngineError::JobNotFound { id })
+    }
+
+    async fn at_now(&self, record: JobRecord) -> EngineResult<JobAt> {
+        Ok(JobAt { record, now: self.parts.store.now().await? })
+    }
+}
+
+/// A name for something new; newer ones sort later.
+fn new_id() -> JobId {
+    JobId(Uuid::now_v7())
+}

@@ -1,0 +1,413 @@
+//! Work: claim, heartbeat, steps and settling, for workers outside this process.
+//!
+//! Always true: a claim that nobody takes is given back, not left to run out.
+
+use std::time::Duration;
+
+use coolant_core::job::{JobId, LeaseToken, Progress};
+use coolant_core::lifecycle::{Answer, Event, Refusal};
+use coolant_core::money::{Money, Usage};
+use coolant_core::names::{JobType, Queue, StepName};
+use coolant_core::store::{Applied, ClaimRequest, Claimed, JobChange};
+use coolant_core::time::Timestamp;
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::classify::{ErrorReport, classify};
+use super::error::LeaseLoss;
+use super::read::{LONGEST_WAIT, POLL};
+use super::submit::{check_size, lease, seconds, text, whole};
+use super::{Engine, EngineError, EngineResult};
+
+/// Most leases of one heartbeat, settlements of one call, and jobs of one claim.
+pub const MAX_ITEMS: usize = 1000;
+/// Longest that a worker may put a job back for.
+const LONGEST_DEFER: Duration = Duration::from_secs(30 * 86_400);
+
+/// What a worker asks for.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Claim {
+    /// Its label.
+    pub worker: String,
+    /// From these queues; the default one if empty.
+    pub queues: Vec<String>,
+    /// Of these types; any if empty.
+    pub job_types: Vec<String>,
+    /// This many at most; 1 if `None`.
+    pub max: Option<i64>,
+    /// Waits so long for a first job.
+    pub wait_seconds: Option<f64>,
+    /// For so long at first.
+    pub lease_seconds: Option<f64>,
+}
+
+/// One lease in a heartbeat.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Beat {
+    /// The job.
+    pub job_id: JobId,
+    /// The right to run it.
+    pub token: LeaseToken,
+    /// How far it is, if that changed.
+    pub progress: Option<Progress>,
+}
+
+/// What a heartbeat brings back about one lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BeatState {
+    /// Held until then.
+    Held(Timestamp),
+    /// Lost: stop.
+    Lost,
+    /// The job was cancelled: stop.
+    Cancelled,
+}
+
+/// A paid call as a worker reports it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct UsageReport {
+    /// Whom it was paid to.
+    pub upstream: Option<String>,
+    /// The model that answered.
+    pub model: Option<String>,
+    /// Tokens in.
+    pub input_tokens: i64,
+    /// Tokens out.
+    pub output_tokens: i64,
+    /// What it cost, where known.
+    pub cost_usd: Option<f64>,
+}
+
+/// How an attempt ends.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Settlement {
+    /// With a result.
+    Succeed {
+        /// What it gave.
+        result: Value,
+        /// Its paid call.
+        usage: Option<UsageReport>,
+    },
+    /// With an error.
+    Fail {
+        /// What went wrong.
+        error: ErrorReport,
+        /// Its paid call.
+        usage: Option<UsageReport>,
+    },
+    /// Put back for a while.
+    Defer {
+        /// For how long.
+        seconds: f64,
+        /// Why.
+        reason: String,
+    },
+    /// Given back at once.
+    Release,
+}
+
+/// A settled attempt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settled {
+    /// The job after it; payload and result are left out.
+    pub job: coolant_core::job::Job,
+    /// Whether this only repeated what was acknowledged before.
+    pub repeated: bool,
+    /// The store's time.
+    pub now: Timestamp,
+}
+
+/// Claimed jobs on their way to a worker. Dropped before [`Self::take`], they are given back.
+pub struct Handed {
+    engine: Engine,
+    jobs: Vec<Claimed>,
+    now: Timestamp,
+    releases: Vec<JobChange>,
+}
+
+impl Handed {
+    /// The jobs, and the store's time when they were claimed.
+    #[must_use]
+    pub fn jobs(&self) -> (&[Claimed], Timestamp) {
+        (&self.jobs, self.now)
+    }
+
+    /// The worker has them: from here on only their leases count.
+    pub fn take(mut self) -> Vec<Claimed> {
+        self.releases.clear();
+        std::mem::take(&mut self.jobs)
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        let releases = std::mem::take(&mut self.releases);
+        if releases.is_empty() {
+            return;
+        }
+        let engine = self.engine.clone();
+        // Without a runtime the process is ending, and the leases run out by themselves.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                tracing::info!(jobs = releases.len(), "nobody took the claimed jobs; they are given back");
+                if let Err(error) = engine.parts.store.apply(releases).await {
+                    tracing::warn!(%error, "claimed jobs could not be given back; their leases run out");
+                }
+                engine.parts.bell.ring();
+            });
+        }
+    }
+}
+
+impl Engine {
+    /// Claims jobs for a worker, waiting for a first one if asked to. Dropping the call stops the wait and
+    /// gives back what was claimed meanwhile.
+    ///
+    /// # Errors
+    /// If something about the request is out of bounds, or the store does not answer.
+    pub async fn claim(&self, claim: Claim) -> EngineResult<Handed> {
+        let wait = seconds("wait_seconds", claim.wait_seconds, Duration::ZERO..=LONGEST_WAIT)?;
+        let request = claim_request(claim)?;
+        let (taken, mut asked) = oneshot::channel();
+        let engine = self.clone();
+        // A task of its own, so that the caller can be dropped at any moment without cutting a claim in two.
+        tokio::spawn(async move {
+            let handed = engine.claim_within(request, wait.unwrap_or_default(), &taken).await;
+            let _ = taken.send(handed);
+        });
+        match (&mut asked).await {
+            Ok(handed) => handed,
+            Err(_) => Err(coolant_core::store::StoreError::Broken("a claim ended early".into()).into()),
+        }
+    }
+
+    async fn claim_within(
+        &self,
+        request: ClaimRequest,
+        wait: Duration,
+        taken: &oneshot::Sender<EngineResult<Handed>>,
+    ) -> EngineResult<Handed> {
+        let end = tokio::time::Instant::now() + wait;
+        let mut bell = self.parts.bell.listen();
+        loop {
+            let jobs = self.parts.store.claim(request.clone()).await?;
+            let left = end.saturating_duration_since(tokio::time::Instant::now());
+            if !jobs.is_empty() || left.is_zero() || taken.is_closed() {
+                return self.handed(jobs).await;
+            }
+            bell.rung(left.min(POLL)).await;
+            if taken.is_closed() {
+                return self.handed(Vec::new()).await;
+            }
+        }
+    }
+
+    async fn handed(&self, jobs: Vec<Claimed>) -> EngineResult<Handed> {
+        let release = |claimed: &Claimed| {
+            JobChange::new(claimed.record.job.id, Event::Release { token: claimed.lease.token })
+        };
+        let releases = jobs.iter().map(release).collect();
+        // Made before the next await, so that an error there gives the jobs back as well.
+        let mut handed = Handed { engine: self.clone(), jobs, now: Timestamp::default(), releases };
+        handed.now = self.parts.store.now().await?;
+        Ok(handed)
+    }
+
+    /// Renews leases; answers each in its place.
+    ///
+    /// # Errors
+    /// If there are too many, something is out of bounds, or the store does not answer.
+    pub async fn heartbeat(&self, worker: &str, beats: Vec<Beat>) -> EngineResult<Vec<(JobId, BeatState)>> {
+        text("worker", worker, 1..=128)?;
+        if beats.len() > MAX_ITEMS {
+            return Err(EngineError::field("leases", format!("takes at most {MAX_ITEMS} items")));
+        }
+        let ids: Vec<JobId> = beats.iter().map(|beat| beat.job_id).collect();
+        let changes = beats
+            .into_iter()
+            .enumerate()
+            .map(|(i, Beat { job_id, token, progress })| {
+                check_progress(i, progress.as_ref())?;
+                Ok(JobChange::new(job_id, Event::Renew { token, progress }))
+            })
+            .collect::<EngineResult<Vec<_>>>()?;
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let answers = self.parts.store.apply(changes).await?;
+        // Renewals wake nobody: with many workers that would be one rush to the store per beat.
+        let ended = |answer: &Result<Applied, Refusal>| {
+            matches!(answer, Ok(Applied { answer: Answer::Cancelled | Answer::Ended, .. }))
+        };
+        if answers.iter().any(ended) {
+            self.parts.bell.ring();
+        }
+        let states = answers.iter().map(|answer| match answer {
+            Ok(Applied { answer: Answer::Held { until }, .. }) => BeatState::Held(*until),
+            Ok(Applied { answer: Answer::Cancelled, .. }) | Err(Refusal::LeaseLostByCancel) => {
+                BeatState::Cancelled
+            }
+            Ok(_) | Err(_) => BeatState::Lost,
+        });
+        Ok(ids.into_iter().zip(states).collect())
+    }
+
+    /// Keeps a finished step under its lease; gives the lease's end.
+    ///
+    /// # Errors
+    /// If the lease is lost, or the output is too large.
+    pub async fn save_step(
+        &self,
+        job_id: JobId,
+        token: LeaseToken,
+        name: &str,
+        output: Value,
+        usage: Option<UsageReport>,
+    ) -> EngineResult<Timestamp> {
+        let name = StepName::parse(name)?.into();
+        check_size("output", &output)?;
+        let event = Event::SaveStep { token, name, output, usage: paid(usage)? };
+        match self.apply_one(JobChange::new(job_id, event)).await?.answer {
+            Answer::Held { until } => Ok(until),
+            _ => Err(EngineError::LeaseLost(LeaseLoss::Superseded)),
+        }
+    }
+
+    /// Ends attempts under their leases; answers each in its place.
+    ///
+    /// # Errors
+    /// If there are too many, or the store does not answer; then repeating it is safe.
+    pub async fn settle(
+        &self,
+        settlements: Vec<(JobId, LeaseToken, Settlement)>,
+    ) -> EngineResult<Vec<EngineResult<Settled>>> {
+        if settlements.len() > MAX_ITEMS {
+            return Err(EngineError::field("settlements", format!("takes at most {MAX_ITEMS} items")));
+        }
+        let mut checked = Vec::with_capacity(settlements.len());
+        for (id, token, settlement) in settlements {
+            checked.push(self.settlement_event(id, token, settlement).await);
+        }
+        let changes: Vec<_> = checked.iter().filter_map(|change| change.as_ref().ok().cloned()).collect();
+        let mut answers = Vec::new();
+        if !changes.is_empty() {
+            answers = self.parts.store.apply(changes).await?;
+            self.parts.bell.ring();
+        }
+        let now = self.parts.store.now().await?;
+        let mut answers = answers.into_iter();
+        Ok(checked
+            .into_iter()
+            .map(|change| change.and_then(|change| settled(change.job_id, answers.next(), now)))
+            .collect())
+    }
+
+    async fn settlement_event(
+        &self,
+        job_id: JobId,
+        token: LeaseToken,
+        settlement: Settlement,
+    ) -> EngineResult<JobChange> {
+        let event = match settlement {
+            Settlement::Succeed { result, usage } => {
+                check_size("result", &result)?;
+                Event::Succeed { token, result, usage: paid(usage)? }
+            }
+            Settlement::Fail { error, usage } => {
+                let mut failure = classify(&error)?;
+                if failure.upstream.is_none() && failure.class.is_upstreams_fault() {
+                    failure.upstream = self.only_upstream(job_id).await?;
+                }
+                Event::Fail { token, failure, jitter: rand::random(), usage: paid(usage)? }
+            }
+            Settlement::Defer { seconds: wait, reason } => {
+                let wait = seconds("seconds", Some(wait), Duration::ZERO..=LONGEST_DEFER)?;
+                text("reason", &reason, 1..=1000)?;
+                Event::Defer { token, wait: wait.unwrap_or_default(), reason, usage: Vec::new() }
+            }
+            Settlement::Release => Event::Release { token },
+        };
+        Ok(JobChange::new(job_id, event))
+    }
+
+    /// The paid service of a job that names exactly one: whose fault a rate limit is, if nobody says.
+    async fn only_upstream(&self, job_id: JobId) -> EngineResult<Option<String>> {
+        let found = self.parts.store.jobs(&[job_id]).await?.pop().flatten();
+        let Some(record) = found else { return Ok(None) };
+        match record.job.spec.upstreams.as_slice() {
+            [only] => Ok(Some(only.clone().into())),
+            _ => Ok(None),
+        }
+    }
+}
+
+fn settled(job_id: JobId, answer: Option<Result<Applied, Refusal>>, now: Timestamp) -> EngineResult<Settled> {
+    let broken = || coolant_core::store::StoreError::Broken("a settlement was left without an answer".into());
+    let applied =
+        answer.ok_or_else(broken)?.map_err(|refusal| EngineError::refused(&refusal, job_id, now))?;
+    match applied.answer {
+        Answer::Cancelled => Err(EngineError::LeaseLost(LeaseLoss::Cancelled)),
+        Answer::Ended => Err(EngineError::LeaseLost(LeaseLoss::TimedOut)),
+        answer => Ok(Settled { job: applied.job, repeated: answer == Answer::Already, now }),
+    }
+}
+
+fn claim_request(claim: Claim) -> EngineResult<ClaimRequest> {
+    text("worker", &claim.worker, 1..=128)?;
+    for (field, items) in [("queues", claim.queues.len()), ("job_types", claim.job_types.len())] {
+        if items > 100 {
+            return Err(EngineError::field(field, "takes at most 100 items"));
+        }
+    }
+    let mut queues = claim.queues.into_iter().map(Queue::parse).collect::<Result<Vec<_>, _>>()?;
+    if queues.is_empty() {
+        queues.push(Queue::default());
+    }
+    Ok(ClaimRequest {
+        worker: claim.worker,
+        queues,
+        job_types: claim.job_types.into_iter().map(JobType::parse).collect::<Result<_, _>>()?,
+        max: whole("max", claim.max, 1..=1000)?.unwrap_or(1),
+        lease: lease(claim.lease_seconds)?,
+    })
+}
+
+fn check_progress(i: usize, progress: Option<&Progress>) -> EngineResult<()> {
+    let Some(progress) = progress else { return Ok(()) };
+    let field = |name: &str| format!("leases[{i}].progress.{name}");
+    // The numbers are kept as signed ones.
+    let fits = |number: u64| i64::try_from(number).is_ok();
+    if !fits(progress.done) || !progress.total.is_none_or(fits) {
+        return Err(EngineError::field(field("done"), "is too large"));
+    }
+    text(&field("unit"), progress.unit.as_deref().unwrap_or_default(), 0..=128)?;
+    text(&field("message"), progress.message.as_deref().unwrap_or_default(), 0..=1000)
+}
+
+/// The paid call of a report as the ledger takes it.
+fn paid(report: Option<UsageReport>) -> EngineResult<Vec<Usage>> {
+    let Some(report) = report else { return Ok(Vec::new()) };
+    for (field, name) in [("usage.upstream", &report.upstream), ("usage.model", &report.model)] {
+        if let Some(name) = name {
+            text(field, name, 1..=128)?;
+        }
+    }
+    let tokens = |field, number| {
+        whole::<i64>(field, Some(number), 0..=1_000_000_000_000).map(Option::unwrap_or_default)
+    };
+    let cost = match report.cost_usd {
+        None => None,
+        Some(usd) => Some(
+            Money::from_usd(usd)
+                .filter(|_| usd <= 1e6)
+                .ok_or_else(|| EngineError::field("usage.cost_usd", "takes 0 to 1000000 dollars"))?,
+        ),
+    };
+    Ok(vec![Usage {
+        upstream: report.upstream,
+        model: report.model,
+        input_tokens: tokens("usage.input_tokens", report.input_tokens)?,
+        output_tokens: tokens("usage.output_tokens", report.output_tokens)?,
+        cost,
+    }])
+}

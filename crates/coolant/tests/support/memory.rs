@@ -1,0 +1,230 @@
+//! Stores in memory: documents over a map, and a job store that can be made to fail.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use coolant::engine::documents::{Hit, SearchError, SearchQuery, Searcher};
+use coolant_core::documents::{
+    ContentHash, Document, DocumentStore, DocumentVersion, HashedVector, IndexHealth, NewDocument,
+    Publication, PutOutcome, SearchCandidates, SearchRequest,
+};
+use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
+use coolant_core::lifecycle::Refusal;
+use coolant_core::names::{DocumentId, IdempotencyKey, JobType, Queue, Tenant};
+use coolant_core::store::{
+    Applied, AuditEntry, ClaimRequest, Claimed, Counter, DlqGroup, JobChange, JobFilter, NewJob, Page,
+    Redrive, Stats, Store, StoreError, StoreResult, Submitted,
+};
+use coolant_core::time::Timestamp;
+
+type Versions = Vec<(DocumentVersion, Vec<u8>)>;
+
+/// Keeps documents, but no index.
+#[derive(Default)]
+pub struct MemoryDocuments(Mutex<BTreeMap<(Tenant, DocumentId), Versions>>);
+
+fn document(id: &DocumentId, versions: &Versions) -> Document {
+    let versions = versions.iter().rev().map(|(version, _)| version.clone()).collect();
+    Document { id: id.clone(), versions, searchable: None }
+}
+
+#[async_trait]
+impl DocumentStore for MemoryDocuments {
+    async fn put_document(&self, new: NewDocument) -> StoreResult<PutOutcome> {
+        let mut documents = self.0.lock().unwrap();
+        let versions = documents.entry((new.tenant, new.id)).or_default();
+        let new_document = versions.is_empty();
+        if let Some((version, bytes)) = versions.last()
+            && *bytes == new.bytes
+        {
+            return Ok(PutOutcome { version: version.clone(), new_document, new_version: false });
+        }
+        let version = DocumentVersion {
+            version: i64::try_from(versions.len()).unwrap() + 1,
+            sha256: "0".repeat(64),
+            bytes: i64::try_from(new.bytes.len()).unwrap(),
+            content_type: new.content_type,
+            filename: new.filename,
+            created_at: Timestamp::default(),
+        };
+        versions.push((version.clone(), new.bytes));
+        Ok(PutOutcome { version, new_document, new_version: true })
+    }
+
+    async fn document(&self, tenant: &Tenant, id: &DocumentId) -> StoreResult<Option<Document>> {
+        let documents = self.0.lock().unwrap();
+        Ok(documents.get(&(tenant.clone(), id.clone())).map(|versions| document(id, versions)))
+    }
+
+    async fn documents(
+        &self,
+        tenant: &Tenant,
+        after: Option<&DocumentId>,
+        limit: u32,
+    ) -> StoreResult<Vec<Document>> {
+        let documents = self.0.lock().unwrap();
+        let own = documents.iter().filter(|((owner, id), _)| owner == tenant && after.is_none_or(|a| id > a));
+        Ok(own.take(limit as usize).map(|((_, id), versions)| document(id, versions)).collect())
+    }
+
+    async fn delete_document(&self, tenant: &Tenant, id: &DocumentId) -> StoreResult<bool> {
+        Ok(self.0.lock().unwrap().remove(&(tenant.clone(), id.clone())).is_some())
+    }
+
+    async fn source(
+        &self,
+        tenant: &Tenant,
+        id: &DocumentId,
+        version: i64,
+    ) -> StoreResult<Option<(DocumentVersion, Vec<u8>)>> {
+        let documents = self.0.lock().unwrap();
+        let versions = documents.get(&(tenant.clone(), id.clone()));
+        Ok(versions.and_then(|versions| versions.iter().find(|(kept, _)| kept.version == version).cloned()))
+    }
+
+    async fn known_vectors(&self, _: &Tenant, _: &str, _: &[ContentHash]) -> StoreResult<Vec<ContentHash>> {
+        Ok(Vec::new())
+    }
+
+    async fn save_vectors(&self, _: &Tenant, _: &str, _: Vec<HashedVector>) -> StoreResult<()> {
+        Ok(())
+    }
+
+    async fn publish(&self, _: Publication) -> StoreResult<Result<(), Refusal>> {
+        Ok(Ok(()))
+    }
+
+    async fn search(&self, _: SearchRequest) -> StoreResult<SearchCandidates> {
+        Ok(SearchCandidates::default())
+    }
+
+    async fn index_health(&self) -> StoreResult<IndexHealth> {
+        Ok(IndexHealth::default())
+    }
+}
+
+/// Finds the question itself, once.
+pub struct OneHit;
+
+#[async_trait]
+impl Searcher for OneHit {
+    async fn search(&self, query: SearchQuery) -> Result<Vec<Hit>, SearchError> {
+        Ok(vec![Hit {
+            document_id: query.document_id.unwrap_or_else(|| DocumentId::parse("d").unwrap()),
+            version: 1,
+            chunk: 0,
+            score: 1.0,
+            text: format!("{} {}", query.tenant, query.q),
+            heading: None,
+            page: Some(1),
+        }])
+    }
+}
+
+/// What a store is told to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// Work.
+    None,
+    /// Be away.
+    Away,
+    /// Be full.
+    Full,
+    /// Hold what cannot be there.
+    Broken,
+    /// Panic.
+    Panic,
+}
+
+/// A store that fails when it is told to.
+pub struct FaultyStore {
+    inner: Arc<dyn Store>,
+    fault: AtomicU8,
+    claims: AtomicUsize,
+    reads: AtomicUsize,
+}
+
+impl FaultyStore {
+    /// A store that works.
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        Self {
+            inner,
+            fault: AtomicU8::new(Fault::None as u8),
+            claims: AtomicUsize::default(),
+            reads: AtomicUsize::default(),
+        }
+    }
+
+    /// Tells it what to do from now on.
+    pub fn fail(&self, fault: Fault) {
+        self.fault.store(fault as u8, Ordering::SeqCst);
+    }
+
+    /// How often jobs were asked for.
+    pub fn claims(&self) -> usize {
+        self.claims.load(Ordering::SeqCst)
+    }
+
+    /// How often single jobs were read.
+    pub fn reads(&self) -> usize {
+        self.reads.load(Ordering::SeqCst)
+    }
+
+    fn check(&self, call: &str) -> StoreResult<()> {
+        let cause = || Arc::new(std::io::Error::other("told to")) as Arc<dyn std::error::Error + Send + Sync>;
+        match call {
+            "claim" => self.claims.fetch_add(1, Ordering::SeqCst),
+            "jobs" => self.reads.fetch_add(1, Ordering::SeqCst),
+            _ => 0,
+        };
+        match self.fault.load(Ordering::SeqCst) {
+            1 => Err(StoreError::Unavailable(cause())),
+            2 => Err(StoreError::Full(cause())),
+            3 => Err(StoreError::Broken("secret detail".into())),
+            4 => panic!("told to"),
+            _ => Ok(()),
+        }
+    }
+}
+
+macro_rules! pass_on {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
+        #[async_trait]
+        impl Store for FaultyStore {
+            $(async fn $name(&self, $($arg: $type),*) -> StoreResult<$answer> {
+                self.check(stringify!($name))?;
+                self.inner.$name($($arg),*).await
+            })*
+        }
+    };
+}
+
+pass_on! {
+    now() -> Timestamp;
+    ready() -> ();
+    submit(jobs: Vec<NewJob>) -> Vec<Submitted>;
+    claim(request: ClaimRequest) -> Vec<Claimed>;
+    apply(changes: Vec<JobChange>) -> Vec<Result<Applied, Refusal>>;
+    sweep(limit: u32) -> u32;
+    jobs(ids: &[JobId]) -> Vec<Option<JobRecord>>;
+    by_key(tenant: &Tenant, key: &IdempotencyKey) -> Option<JobRecord>;
+    list(filter: &JobFilter, page: Page) -> Vec<JobRecord>;
+    attempts(job_id: JobId) -> Vec<Attempt>;
+    steps(job_id: JobId) -> Vec<Step>;
+    step(job_id: JobId, name: &str) -> Option<Step>;
+    ledger(job_id: JobId) -> Vec<LedgerEntry>;
+    ahead_of(job: &Job) -> i64;
+    stats(queue: Option<&Queue>, window: Duration) -> Stats;
+    count(counts: Vec<(Counter, Queue, i64)>) -> ();
+    dlq_groups(filter: &JobFilter) -> Vec<DlqGroup>;
+    live_lock_keys(keys: &[(Tenant, String)]) -> Vec<(Tenant, String)>;
+    save_redrive(redrive: Redrive) -> bool;
+    redrive(id: JobId) -> Option<Redrive>;
+    running_redrives() -> Vec<Redrive>;
+    audit(limit: u32) -> Vec<AuditEntry>;
+    last_claim_asked(queue: &Queue, job_type: &JobType) -> Option<Timestamp>;
+}

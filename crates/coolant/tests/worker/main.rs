@@ -1,0 +1,8 @@
+//! A worker and a store: who runs what, who stops when, and what is never lost or paid twice.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
+
+mod common;
+mod leases;
+mod running;
+mod shutdown;
