@@ -3,7 +3,9 @@
 CREATE TABLE documents (
     tenant            TEXT   NOT NULL,
     id                TEXT   NOT NULL,
+    -- Goes on after a deletion: a version names one content for ever, since jobs are keyed by it.
     latest_version    BIGINT NOT NULL,
+    deleted_at        BIGINT,
     published_version BIGINT,
     pipeline          TEXT,
     model             TEXT,

@@ -523,9 +523,9 @@ impl DocumentStore for SqlStore {
 
     async fn delete_document(&self, tenant: &Tenant, id: &DocumentId) -> StoreResult<bool> {
         let key = Arc::new((tenant.clone(), id.clone()));
-        self.write(move |conn, _| {
+        self.write(move |conn, now| {
             let key = Arc::clone(&key);
-            async move { documents::delete(conn, &key.0, &key.1).await }.boxed()
+            async move { documents::delete(conn, &key.0, &key.1, now).await }.boxed()
         })
         .await
     }

@@ -1,6 +1,31 @@
 //! Durable AI work: each piece is paid for once, whatever fails.
+//!
+//! As a program, see [`cli`]. To run jobs inside a program of your own, see [`embedded`]:
+//!
+//! ```no_run
+//! use coolant::{Context, Coolant, Handler, HandlerError, async_trait};
+//!
+//! struct Greet;
+//!
+//! #[async_trait]
+//! impl Handler for Greet {
+//!     type Payload = String;
+//!     type Output = String;
+//!
+//!     fn job_type(&self) -> &str {
+//!         "GREET"
+//!     }
+//!
+//!     async fn run(&self, ctx: &Context, name: String) -> Result<String, HandlerError> {
+//!         ctx.step("greeting", async || Ok(format!("Hello, {name}!"))).await
+//!     }
+//! }
+//! ```
 
+pub mod app;
 pub mod bell;
+pub mod cli;
+pub mod config;
 pub mod embedded;
 pub mod engine;
 pub mod http;

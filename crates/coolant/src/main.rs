@@ -1,3 +1,11 @@
 //! The `coolant` program.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // The reader of documents is this program, run again: it opens no store and no network.
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == coolant::app::PARSE_ARGUMENT) {
+        return coolant_parse::child_main();
+    }
+    coolant::cli::main()
+}

@@ -14,7 +14,7 @@ use coolant_core::time::Timestamp;
 use sha2::{Digest, Sha256};
 
 use crate::conn::{Columns, Conn, Dialect, Kind, Row, Value};
-use crate::sql::codec::{hex, name};
+use crate::sql::codec::{broken, hex, name};
 use crate::sql::counters::Tally;
 use crate::sql::{apply, jobs};
 use crate::vector;
@@ -22,17 +22,19 @@ use crate::vector;
 /// Keeps bytes as a new version, unless the newest version is the same.
 pub(crate) async fn put(conn: &mut Conn, new: &NewDocument, now: Timestamp) -> StoreResult<PutOutcome> {
     let key: [Value; 2] = [new.tenant.as_str().into(), new.id.as_str().into()];
-    let new_document = conn
-        .execute(
-            "INSERT INTO documents (tenant, id, latest_version) VALUES ($1, $2, 0) ON CONFLICT (tenant, id) DO NOTHING",
-            &key,
-        )
-        .await?
-        == 1;
-    let text = "SELECT latest_version FROM documents WHERE tenant = $1 AND id = $2 {lock}";
-    let latest = conn.query(text, &key).await?.pop().map_or(Ok(0), |mut row| row.int())?;
+    conn.execute(
+        "INSERT INTO documents (tenant, id, latest_version) VALUES ($1, $2, 0) ON CONFLICT (tenant, id) DO NOTHING",
+        &key,
+    )
+    .await?;
+    let text = "SELECT latest_version, deleted_at FROM documents WHERE tenant = $1 AND id = $2 {lock}";
+    let mut row =
+        conn.query(text, &key).await?.pop().ok_or_else(|| broken("a document that was just added"))?;
+    let latest = row.int()?;
+    let was_deleted = row.maybe_int()?.is_some();
+    let new_document = latest == 0 || was_deleted;
     let sha256 = hex(&Sha256::digest(&new.bytes));
-    if latest > 0
+    if !new_document
         && let Some(version) = version(conn, &new.tenant, &new.id, latest).await?
         && version.sha256 == sha256
     {
@@ -64,7 +66,8 @@ pub(crate) async fn put(conn: &mut Conn, new: &NewDocument, now: Timestamp) -> S
     )
     .await?;
     let params: [Value; 3] = [version.version.into(), new.tenant.as_str().into(), new.id.as_str().into()];
-    conn.execute("UPDATE documents SET latest_version = $1 WHERE tenant = $2 AND id = $3", &params).await?;
+    let text = "UPDATE documents SET latest_version = $1, deleted_at = NULL WHERE tenant = $2 AND id = $3";
+    conn.execute(text, &params).await?;
     Ok(PutOutcome { version, new_document, new_version: true })
 }
 
@@ -105,7 +108,7 @@ pub(crate) async fn list(
     let compare = if exactly { "=" } else { ">" };
     let text = format!(
         "SELECT d.id, d.published_version, d.pipeline, d.chunks, d.published_at FROM documents d \
-         WHERE d.tenant = $1 AND d.id {compare} $2 ORDER BY d.id LIMIT $3"
+         WHERE d.tenant = $1 AND d.id {compare} $2 AND d.deleted_at IS NULL ORDER BY d.id LIMIT $3"
     );
     let from = from.map_or("", DocumentId::as_str);
     let params: [Value; 3] = [tenant.as_str().into(), from.into(), i64::from(limit).into()];
@@ -138,12 +141,21 @@ pub(crate) async fn list(
     Ok(documents)
 }
 
-/// Removes a document everywhere but in the cache of vectors, which is its tenant's.
-pub(crate) async fn delete(conn: &mut Conn, tenant: &Tenant, id: &DocumentId) -> StoreResult<bool> {
-    let key: [Value; 2] = [tenant.as_str().into(), id.as_str().into()];
-    let there = conn.execute("DELETE FROM documents WHERE tenant = $1 AND id = $2", &key).await? > 0;
+/// Removes a document everywhere but in the cache of vectors, which is its tenant's. Its name keeps the
+/// number of its last version.
+pub(crate) async fn delete(
+    conn: &mut Conn,
+    tenant: &Tenant,
+    id: &DocumentId,
+    now: Timestamp,
+) -> StoreResult<bool> {
+    let params: [Value; 3] = [now.as_millis().into(), tenant.as_str().into(), id.as_str().into()];
+    let text = "UPDATE documents SET deleted_at = $1, published_version = NULL, pipeline = NULL, model = NULL, \
+                chunks = NULL, published_at = NULL WHERE tenant = $2 AND id = $3 AND deleted_at IS NULL";
+    let there = conn.execute(text, &params).await? > 0;
     for table in ["chunks", "document_versions"] {
-        conn.execute(&format!("DELETE FROM {table} WHERE tenant = $1 AND document_id = $2"), &key).await?;
+        let text = format!("DELETE FROM {table} WHERE tenant = $1 AND document_id = $2");
+        conn.execute(&text, &params[1..]).await?;
     }
     Ok(there)
 }
@@ -254,11 +266,12 @@ pub(crate) async fn publish(
         id.as_str().into(),
     ];
     let text = "UPDATE documents SET published_version = $1, pipeline = $2, model = $3, chunks = $4, \
-                published_at = $5 WHERE tenant = $6 AND id = $7 \
-                AND (published_version IS NULL OR published_version <= $1)";
+                published_at = $5 WHERE tenant = $6 AND id = $7 AND deleted_at IS NULL \
+                AND (published_version IS NULL OR published_version <= $1) AND EXISTS (SELECT 1 \
+                FROM document_versions v WHERE v.tenant = $6 AND v.document_id = $7 AND v.version = $1)";
     let newest = conn.execute(text, &params).await? == 1;
     if !newest {
-        // Deleted, or a newer version is out already: this one is history.
+        // Deleted, also if another came under its name since, or overtaken by a newer version: history.
         return Ok(Ok(()));
     }
     let key: [Value; 2] = [tenant.as_str().into(), id.as_str().into()];
@@ -398,7 +411,7 @@ pub(crate) async fn health(conn: &mut Conn) -> StoreResult<IndexHealth> {
         conn.query(text, &[]).await?.pop().map_or(Ok(0), |mut row| row.int())
     };
     Ok(IndexHealth {
-        documents: count("SELECT count(*) FROM documents").await?,
+        documents: count("SELECT count(*) FROM documents WHERE deleted_at IS NULL").await?,
         published: count("SELECT count(*) FROM documents WHERE published_version IS NOT NULL").await?,
         chunks: count("SELECT count(*) FROM chunks").await?,
         vectors: count("SELECT count(*) FROM vectors").await?,

@@ -15,7 +15,7 @@ mod observe;
 mod ops;
 pub mod problem;
 mod serve;
-mod wire;
+pub(crate) mod wire;
 mod work;
 
 use std::sync::Arc;

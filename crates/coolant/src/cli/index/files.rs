@@ -1,0 +1,114 @@
+//! The files that were meant, and their names as documents.
+
+use std::path::{Component, Path, PathBuf};
+
+use walkdir::WalkDir;
+
+use super::super::CommandError;
+use crate::engine::documents::MAX_DOCUMENT;
+
+/// A file to be indexed.
+pub(super) struct Found {
+    /// The document's id: the path as it was given, without `.` and doubled slashes.
+    pub(super) name: String,
+    /// Where it is.
+    pub(super) path: PathBuf,
+}
+
+/// Longest name that is used as it is; a longer one keeps its end and gets a hash.
+const LONGEST_NAME: usize = 384;
+
+/// All files under the paths, in the order of their names. What begins with a dot is left out, unless it
+/// was named itself; links to folders are not followed.
+pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<Found>, CommandError> {
+    let mut found = Vec::new();
+    for path in paths {
+        if !path.exists() {
+            return Err(CommandError::Usage(format!("`{}` does not exist", path.display())));
+        }
+        let walk = WalkDir::new(path).sort_by_file_name().into_iter();
+        let visible = walk.filter_entry(|entry| {
+            entry.depth() == 0 || !entry.file_name().to_string_lossy().starts_with('.')
+        });
+        for entry in visible {
+            match entry {
+                Ok(entry) if is_file(entry.path()) => {
+                    found.push(Found { name: name(entry.path()), path: entry.into_path() });
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    // A folder that may not be read is a failed document, by its name, not the end.
+                    if let Some(path) = error.path() {
+                        found.push(Found { name: name(path), path: path.to_owned() });
+                    }
+                }
+            }
+        }
+    }
+    found.dedup_by(|a, b| a.name == b.name);
+    if found.is_empty() {
+        return Err(CommandError::Usage("there are no files to index at these paths".into()));
+    }
+    Ok(found)
+}
+
+/// Regular files only: a pipe or a device could block for ever, or never end.
+fn is_file(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|about| about.is_file())
+}
+
+fn name(path: &Path) -> String {
+    let plain: PathBuf = path.components().filter(|part| !matches!(part, Component::CurDir)).collect();
+    let text = plain.to_string_lossy();
+    let mut name: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let is_exact = matches!(text, std::borrow::Cow::Borrowed(_)) && name == text;
+    if name.len() > LONGEST_NAME || !is_exact {
+        // Two names that look alike once they are cut or mended must stay two documents.
+        let hash = blake3::hash(plain.as_os_str().as_encoded_bytes()).to_hex();
+        let mut start = name.len().saturating_sub(LONGEST_NAME - 18);
+        while !name.is_char_boundary(start) {
+            start += 1;
+        }
+        name = format!("{}~{}", &hash[..16], &name[start..]);
+    }
+    name
+}
+
+/// A file's bytes, or the code and reason why it has none.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, (&'static str, String)> {
+    use std::io::Read;
+    let unreadable = |error: std::io::Error| ("UNREADABLE", format!("the file cannot be read: {error}"));
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    // Read no further than the limit: a file may grow while it is read.
+    let mut bytes = Vec::new();
+    file.take(MAX_DOCUMENT as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() > MAX_DOCUMENT {
+        let mib = MAX_DOCUMENT >> 20;
+        return Err(("DOCUMENT_TOO_LARGE", format!("the file has more than {mib} MiB; split it")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_file_has_one_name_however_it_was_written() {
+        assert_eq!(name(Path::new("./docs//a.md")), "docs/a.md");
+        assert_eq!(name(Path::new("docs/a.md")), "docs/a.md");
+        assert_eq!(name(Path::new("/docs/가.md")), "/docs/가.md");
+    }
+
+    #[test]
+    fn names_that_cannot_be_ids_stay_apart() {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+        let (a, b) = (OsStr::from_bytes(b"x\xff"), OsStr::from_bytes(b"x\xfe"));
+        assert_ne!(name(Path::new(a)), name(Path::new(b)));
+        let long = |end: &str| name(Path::new(&format!("{}{end}", "가/".repeat(300))));
+        assert!(long("a").len() <= LONGEST_NAME);
+        assert_ne!(long("a"), long("b"));
+        assert_ne!(name(Path::new("a\nb")), name(Path::new("a\rb")));
+    }
+}
