@@ -171,14 +171,14 @@ impl SqlStore {
             migrate::migrate(&mut Conn::Postgres(client), crate::clock::wall_ms()).await?;
         }
         let clock = options.clock.map_or(StoreClock::Database, StoreClock::Test);
+        let readers = postgres::pool(url, lanes * 2)?;
         let (batcher, intake) = batch::queue();
         for _ in 0..lanes {
-            let source = Source::Pool(writers.clone());
+            let source = Source::Pool { writers: writers.clone(), readers: readers.clone() };
             let lane = Lane { intake: intake.clone(), source, clock: clock.clone(), shard: new_shard() };
             tokio::spawn(lane.run());
         }
-        let readers = Readers::Pool(postgres::pool(url, lanes * 2)?);
-        Ok(Arc::new(Self::new(batcher, readers, clock)))
+        Ok(Arc::new(Self::new(batcher, Readers::Pool(readers), clock)))
     }
 
     fn new(batcher: Batcher, readers: Readers, clock: StoreClock) -> Self {
