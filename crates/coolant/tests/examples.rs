@@ -53,7 +53,10 @@ fn the_python_worker_holds_its_lease_and_reports_what_went_wrong() {
 
         let broken = api.create(json!({"job_type": "SHOUT", "payload": {}, "max_attempts": 1})).await;
         let job = api.until_status(&broken, "FAILED").await;
-        assert_eq!((&job["last_error_code"], &job["last_error_message"]), (&json!("BROKE"), &json!("KeyError('texts')")));
+        assert_eq!(
+            (&job["last_error_code"], &job["last_error_message"]),
+            (&json!("BROKE"), &json!("KeyError('texts')"))
+        );
         assert_eq!(job["last_error_class"], "handler_error");
         assert!(worker.try_wait().unwrap().is_none(), "it works on after a failure");
         worker.kill().await.unwrap();

@@ -56,7 +56,11 @@ impl Scene {
                 let path = call.path.clone();
                 let answer = api.0.send(call).await;
                 let said = answer.json();
-                assert_eq!((answer.status, &said["code"]), (503, &json!("STORE_UNAVAILABLE")), "{path}: {said}");
+                assert_eq!(
+                    (answer.status, &said["code"]),
+                    (503, &json!("STORE_UNAVAILABLE")),
+                    "{path}: {said}"
+                );
                 let seconds = answer.header("retry-after").unwrap_or_else(|| panic!("{path}: {said}"));
                 assert!(seconds.parse::<u32>().unwrap() >= 1);
             }
@@ -187,6 +191,26 @@ fn postgres_restart_s13_a_failover_leaves_nobody_on_the_old_read_only_server() {
 }
 
 #[test]
+fn postgres_restart_s13_a_store_that_takes_no_writes_is_not_ready() {
+    run(async {
+        let Some(postgres) = OwnPostgres::start().await else { return };
+        let world = postgres.world().await;
+        let mut scene = Scene::set(&world).await;
+        postgres.say("ALTER SYSTEM SET default_transaction_read_only = on; SELECT pg_reload_conf()").await;
+        // Reading would go on for ever; the sweep finds out that nothing can be written.
+        for server in &scene.servers {
+            let red = async || (server.api.0.get("/readyz").await.status == 503).then_some(());
+            until(RECOVERY, red).await;
+        }
+        scene.everything_is_refused().await;
+        postgres.say("ALTER SYSTEM RESET default_transaction_read_only; SELECT pg_reload_conf()").await;
+        scene.everything_flows().await;
+        let submits = scene.keep_submitting(1, Instant::now() + Duration::from_secs(1)).await;
+        scene.nothing_is_lost(submits).await;
+    });
+}
+
+#[test]
 fn postgres_restart_s11_a_submit_whose_commit_was_never_acknowledged_is_one_job() {
     run(async {
         let Some(postgres) = OwnPostgres::start().await else { return };
@@ -195,7 +219,9 @@ fn postgres_restart_s11_a_submit_whose_commit_was_never_acknowledged_is_one_job(
         let world = World { store: format!("postgres://postgres@127.0.0.1:{}/postgres", way.port) };
         let server = world.serve().await;
         let api = &server.api;
-        for work in [json!({"job_type": "WITH_KEY", "idempotency_key": "k"}), json!({"job_type": "WITHOUT_KEY"})] {
+        for work in
+            [json!({"job_type": "WITH_KEY", "idempotency_key": "k"}), json!({"job_type": "WITHOUT_KEY"})]
+        {
             let job_type = text(&work["job_type"]);
             way.lose(&job_type);
             // The server asks the store again by itself, and meets its own job.

@@ -63,7 +63,11 @@ pub(crate) async fn s12_a_redrive_moves_the_newest_twin_and_the_free_ones_once(w
     assert_eq!(skipped(&done), expected);
     for id in &moved {
         let job = api.job(id).await;
-        assert_eq!((&job["status"], &job["attempt_count"]), (&json!("PENDING"), &json!(1)), "its history stays");
+        assert_eq!(
+            (&job["status"], &job["attempt_count"]),
+            (&json!("PENDING"), &json!(1)),
+            "its history stays"
+        );
         assert_eq!(api.history(id).await, ["w: failed, BROKE"]);
     }
     for id in [&older_twin, &with_live] {
