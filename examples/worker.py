@@ -10,10 +10,10 @@ SERVER, JOB_TYPE, LEASE = sys.argv[1], sys.argv[2], float(sys.argv[3])
 
 
 def call(method, path, **body):
-    asked = request.Request(SERVER + path, json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method)
+    ask = request.Request(SERVER + path, json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method)
     while True:
         try:
-            return json.load(request.urlopen(asked, timeout=90))
+            return json.load(request.urlopen(ask, timeout=90))
         except OSError as fault:  # any call may be repeated, so an outage is waited out
             if getattr(fault, "code", 503) < 500:
                 raise
@@ -28,7 +28,7 @@ def beat(lease, ended):
 def run(job, token, steps, path):
     for n, text in enumerate(job["payload"]["texts"]):
         if f"text-{n}" not in steps:  # else an earlier attempt has paid for it
-            time.sleep(len(text) / 10)  # stands for the paid call
+            time.sleep(len(text) / 10)  # with the next line it stands for the paid call
             steps[f"text-{n}"] = text.upper()
             call("PUT", f"{path}/steps/text-{n}", lease_token=token, output=text.upper())
     call("POST", f"{path}/succeed", lease_token=token, result=steps)
@@ -38,8 +38,8 @@ while True:
     wanted = {"worker": "python", "job_types": [JOB_TYPE], "lease_seconds": LEASE, "wait_seconds": 20}
     for claim in call("POST", "/work/claim", **wanted)["jobs"]:
         job, token, ended = claim["job"], claim["lease_token"], threading.Event()
-        path = f"/work/jobs/{job['job_id']}"
-        threading.Thread(target=beat, args=({"job_id": job["job_id"], "lease_token": token}, ended), daemon=True).start()
+        path, lease = f"/work/jobs/{job['job_id']}", {"job_id": job["job_id"], "lease_token": token}
+        threading.Thread(target=beat, args=(lease, ended), daemon=True).start()
         try:
             run(job, token, claim["steps"], path)
         except error.HTTPError as refused:  # 409: the lease is lost, and the job is somebody else's

@@ -234,8 +234,9 @@ impl SqlStore {
                 self.runtime.spawn(async move {
                     let mut conn = Conn::Postgres(pool.get().await.map_err(postgres::pool_error)?);
                     let outcome = in_snapshot(&mut conn, read).await;
+                    let is_away = matches!(outcome, Err(StoreError::Unavailable(_)));
                     if outcome.is_err()
-                        && !conn.rollback().await
+                        && (!conn.rollback().await || is_away)
                         && let Conn::Postgres(client) = conn
                     {
                         drop(deadpool_postgres::Object::take(client));
@@ -337,7 +338,14 @@ impl Store for SqlStore {
     }
 
     async fn ready(&self) -> StoreResult<()> {
-        self.read(|conn| migrate::check(conn).boxed()).await
+        self.read(|conn| {
+            async move {
+                migrate::check(conn).await?;
+                conn.check_takes_writes().await
+            }
+            .boxed()
+        })
+        .await
     }
 
     async fn submit(&self, jobs: Vec<NewJob>) -> StoreResult<Vec<Submitted>> {

@@ -47,7 +47,8 @@ pub(crate) async fn s06_a_storm_of_retries_starts_one_execution(world: &World) {
     };
     let clients = futures::future::join_all((0..10).map(|_| client())).await;
     let answers: Vec<_> = clients.into_iter().flatten().collect();
-    assert!(answers.len() >= 40, "they submitted before and after the cooldown: {}", answers.len());
+    let before = answers.iter().filter(|(.., status)| status == "FAILED").count();
+    assert!(before >= 10, "they submitted before its end too: {before}");
     assert!(answers.iter().all(|(_, job, _)| *job == id), "always the same job");
     assert_eq!(answers.iter().filter(|(status, ..)| *status == 202).count(), 1, "one of them reopens it");
 

@@ -59,7 +59,7 @@ pub(crate) async fn s02_a_dead_workers_job_comes_back_although_its_name_lives_on
         for claim in &claims {
             assert!(waited >= lease, "claimed again after {waited:?}");
             // One lease and one sweep interval of a second; the rest is what a busy machine takes to answer.
-            assert!(waited < lease + Duration::from_secs(3), "claimed again after {waited:?}");
+            assert!(waited < lease + Duration::from_secs(4), "claimed again after {waited:?}");
             api.succeed(claim, json!(null)).await;
         }
         claims.len()
@@ -78,7 +78,7 @@ pub(crate) async fn s03_a_job_of_ten_leases_runs_once_beside_an_idle_worker(worl
     let api = server.api;
     let at_once = api.create(json!({"job_type": "LONG", "lease_seconds": LEASE.as_secs_f64()})).await;
     // Due only after several leases: a lease must not stand for the wait until the start.
-    let delay = 4.0;
+    let delay = 5.0;
     let later = json!({"job_type": "LONG", "lease_seconds": LEASE.as_secs_f64(), "delay_seconds": delay});
     let later = api.create(later).await;
     assert_eq!(api.job(&later).await["phase"], "scheduled");
@@ -97,7 +97,7 @@ pub(crate) async fn s03_a_job_of_ten_leases_runs_once_beside_an_idle_worker(worl
     assert!(waited >= delay, "handed out after {waited} s");
 }
 
-const LEASE: Duration = Duration::from_millis(1500);
+const LEASE: Duration = Duration::from_secs(2);
 
 /// A worker that takes whatever comes and asks on, until the jobs have ended.
 async fn work_until_ended(api: Api, worker: &'static str, jobs: &[String]) {

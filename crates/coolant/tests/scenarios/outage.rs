@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::api::{Api, Claim, text, until};
 use crate::client::Call;
 use crate::own_postgres::{LossyWay, OwnPostgres};
-use crate::world::{Server, World, run};
+use crate::world::{Server, World, on_sqlite, run};
 
 /// After it the store may have been back for so long before everything flows again.
 const RECOVERY: Duration = Duration::from_secs(10);
@@ -207,6 +207,33 @@ fn postgres_restart_s13_a_store_that_takes_no_writes_is_not_ready() {
         scene.everything_flows().await;
         let submits = scene.keep_submitting(1, Instant::now() + Duration::from_secs(1)).await;
         scene.nothing_is_lost(submits).await;
+    });
+}
+
+#[test]
+fn s13_a_locked_sqlite_file_costs_waiting_and_nothing_else() {
+    on_sqlite(async |world| {
+        let server = world.serve().await;
+        let api = server.api;
+        let claim_of = async |n: usize| (api.create(work(n)).await, api.claim("w").await);
+        let (running, claim) = claim_of(0).await;
+        // Another process holds the file, as a tool that copies it does.
+        let other = rusqlite::Connection::open(world.store.strip_prefix("sqlite:").unwrap()).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let submit = tokio::spawn(async move { api.submit(&work(1)).await });
+        // Reading goes on, and shows that nothing is accepted.
+        assert_eq!(api.items("/jobs").await.len(), 1);
+        let refused = submit.await.unwrap();
+        assert!(refused.header("retry-after").is_some());
+        assert_eq!(refused.expect(503)["code"], "STORE_UNAVAILABLE");
+
+        let submit = tokio::spawn(async move { api.submit(&work(1)).await });
+        assert_eq!(api.items("/jobs").await.len(), 1);
+        other.execute_batch("ROLLBACK").unwrap();
+        submit.await.unwrap().expect(202);
+        assert_eq!(api.beat("w", &claim).await, "held");
+        api.succeed(&claim, json!(null)).await;
+        assert_eq!(api.history(&running).await, ["w: succeeded"]);
     });
 }
 

@@ -32,7 +32,7 @@ impl OwnPostgres {
             println!("skipped: postgres (COOLANT_TEST_POSTGRES_BIN is not set; `scripts/test` sets it)");
             return None;
         };
-        // Below a folder that nobody can reach, whatever `TMPDIR` says.
+        // Where also the user `nobody` can go, whatever `TMPDIR` says.
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         if is_root() {
             std::os::unix::fs::chown(folder.path(), Some(NOBODY), None).unwrap();
