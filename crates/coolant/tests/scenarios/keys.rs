@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::{Api, SOON, number, until};
+use crate::api::{Api, SOON, number, text, until};
 use crate::client::{Answer, Call};
 use crate::world::World;
 
@@ -14,7 +14,7 @@ fn outcome(answer: Answer) -> (u16, String, String) {
     let status = answer.status;
     assert!(status == 200 || status == 202, "{status}: {}", answer.json());
     let job = answer.json();
-    (status, crate::api::text(&job["job_id"]), crate::api::text(&job["status"]))
+    (status, text(&job["job_id"]), text(&job["status"]))
 }
 
 pub(crate) async fn s06_a_storm_of_retries_starts_one_execution(world: &World) {
@@ -28,7 +28,8 @@ pub(crate) async fn s06_a_storm_of_retries_starts_one_execution(world: &World) {
     }
     let cooling = server.api.submit(&work).await;
     assert!(cooling.header("retry-after").is_some_and(|seconds| ("1"..="5").contains(&seconds)));
-    let left = number(&cooling.json()["retry"]["in_seconds"]);
+    let retry = &cooling.json()["retry"];
+    let left = number(&retry["in_seconds"]);
     assert!(left > 0.0 && left <= 5.0, "{left}");
     server.kill().await;
 
@@ -53,6 +54,8 @@ pub(crate) async fn s06_a_storm_of_retries_starts_one_execution(world: &World) {
     assert_eq!(answers.iter().filter(|(status, ..)| *status == 202).count(), 1, "one of them reopens it");
 
     let claim = api.claim("w").await;
+    let started = text(&api.items(format!("/jobs/{id}/attempts")).await[2]["started_at"]);
+    assert!(started >= text(&retry["at"]), "{started} lies within the cooldown");
     api.finds_nothing("w").await;
     api.succeed(&claim, json!({"paid": "once"})).await;
     for _ in 0..3 {
