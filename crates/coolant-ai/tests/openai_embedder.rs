@@ -188,6 +188,20 @@ async fn vectors_of_mixed_dimension_are_refused_without_a_configured_one() {
 }
 
 #[tokio::test]
+async fn a_pinned_dimension_is_checked_and_not_asked_for() {
+    let body = json!({"data": [{"index": 0, "embedding": [1, 2]}]});
+    let server = Server::start(vec![Step::Send(http("200 OK", &[], body.to_string()))]).await;
+    let mut settings = settings(&server.base_url);
+    (settings.dimensions, settings.pinned_dimension) = (None, Some(3));
+    let embedder = build(&settings).unwrap();
+    assert_eq!(embedder.id().fingerprint(), "embed=test/m@3");
+    let error = embedder.embed(&texts(1)).await.unwrap_err();
+    assert!(matches!(error, EmbedError::InvalidOutput { reason: InvalidOutput::WrongDimension { .. }, .. }));
+    let sent: Value = serde_json::from_slice(&server.requests()[0].body).unwrap();
+    assert_eq!(sent.get("dimensions"), None);
+}
+
+#[tokio::test]
 async fn a_huge_answer_is_not_read() {
     let endless =
         || vec![Step::Send(b"HTTP/1.1 200 OK\r\n\r\n{\"data\": [".to_vec()), Step::Forever(vec![b' '; 9999])];

@@ -14,8 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-const ANSWER: &[u8] =
-    b"HTTP/1.1 200 OK\r\nContent-Length: 47\r\n\r\n{\"data\": [{\"index\": 0, \"embedding\": [1, 2, 3]}]}";
+const BODY: &str = r#"{"data": [{"index": 0, "embedding": [1, 2, 3]}]}"#;
 const BASE_URL: &str = "COOLANT_TEST_TLS_BASE_URL";
 
 /// A server with a certificate that only its own PEM vouches for; gives base URL and PEM.
@@ -33,7 +32,8 @@ async fn tls_server() -> (String, String) {
             if let Ok(mut stream) = acceptor.accept(stream).await {
                 let mut request = [0; 4096];
                 let _ = stream.read(&mut request).await;
-                let _ = stream.write_all(ANSWER).await;
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{BODY}", BODY.len());
+                let _ = stream.write_all(answer.as_bytes()).await;
                 let _ = stream.shutdown().await;
             }
         }

@@ -120,7 +120,11 @@ impl Intake {
 /// Where a lane gets its connection from.
 pub(crate) enum Source {
     Own(Option<rusqlite::Connection>),
-    Pool(deadpool_postgres::Pool),
+    /// The lanes' own pool, and the one for reading, which leads to the same server.
+    Pool {
+        writers: deadpool_postgres::Pool,
+        readers: deadpool_postgres::Pool,
+    },
 }
 
 impl Source {
@@ -130,16 +134,21 @@ impl Source {
                 .take()
                 .map(Conn::Sqlite)
                 .ok_or_else(|| StoreError::Broken("the writer's connection is gone".into())),
-            Self::Pool(pool) => pool.get().await.map(Conn::Postgres).map_err(crate::postgres::pool_error),
+            Self::Pool { writers, .. } => {
+                writers.get().await.map(Conn::Postgres).map_err(crate::postgres::pool_error)
+            }
         }
     }
 
     fn give_back(&mut self, conn: Conn, sound: bool) {
         match (self, conn) {
             (Self::Own(place), Conn::Sqlite(conn)) => *place = Some(conn),
-            // A connection in an unknown state is closed, not shared.
-            (Self::Pool(_), Conn::Postgres(client)) if !sound => {
+            // A connection in an unknown state is closed, not shared. After a failover it leads to a server
+            // that takes no writes any more, and so do those that idle.
+            (Self::Pool { writers, readers }, Conn::Postgres(client)) if !sound => {
                 drop(deadpool_postgres::Object::take(client));
+                writers.retain(|_, _| false);
+                readers.retain(|_, _| false);
             }
             _ => {}
         }
@@ -212,7 +221,8 @@ impl Lane {
     async fn transaction(&mut self, requests: &[Request]) -> StoreResult<Vec<Response>> {
         let mut conn = self.source.take().await?;
         let outcome = self.in_transaction(&mut conn, requests).await;
-        let sound = outcome.is_ok() || conn.rollback().await;
+        let is_rolled_back = outcome.is_ok() || conn.rollback().await;
+        let sound = is_rolled_back && !matches!(outcome, Err(StoreError::Unavailable(_)));
         self.source.give_back(conn, sound);
         outcome
     }

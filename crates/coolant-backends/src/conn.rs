@@ -244,6 +244,19 @@ impl Conn {
         .await
     }
 
+    /// Refuses a server that a failover, or its operator, has made read-only: reading from it may go well.
+    pub(crate) async fn check_takes_writes(&mut self) -> Result<(), StoreError> {
+        if self.dialect() == Dialect::Sqlite {
+            return Ok(());
+        }
+        let text =
+            "SELECT (pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on')::int";
+        match self.query(text, &[]).await?.pop().map_or(Ok(0), |mut row| row.int())? {
+            0 => Ok(()),
+            _ => Err(unavailable(TakesNoWrites)),
+        }
+    }
+
     /// Opens a transaction that only reads, and sees one state of everything.
     pub(crate) async fn begin_snapshot(&mut self) -> Result<(), StoreError> {
         self.script(match self.dialect() {
@@ -266,6 +279,10 @@ impl Conn {
         !in_transaction || self.script("ROLLBACK").await.is_ok()
     }
 }
+
+#[derive(Debug, thiserror::Error)]
+#[error("the server takes no writes")]
+struct TakesNoWrites;
 
 /// A fault of the database as the store's callers see it.
 pub(crate) fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use coolant_core::store::StoreError;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
@@ -23,6 +24,8 @@ pub(crate) fn pool(url: &str, size: usize) -> Result<Pool, StoreError> {
     config.application_name("coolant");
     // Everything of ours is in a schema of its own, so that no table of the users' is in the way.
     config.options("-c search_path=coolant,public");
+    // Of several hosts the one that takes writes; and none that a failover has left behind.
+    config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     // A server that answers no more must not hold a lane for ever.
     config.tcp_user_timeout(Duration::from_secs(15));
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
@@ -162,10 +165,10 @@ pub(crate) fn error(error: tokio_postgres::Error) -> StoreError {
         let ours = ["error serializing", "error deserializing", "invalid column", "parameter"];
         return match ours.iter().any(|start| said.starts_with(start)) {
             true => StoreError::Broken(said),
-            false => unavailable(error),
+            false => away(&error),
         };
     };
-    let away = [
+    let passing = [
         SqlState::T_R_DEADLOCK_DETECTED,
         SqlState::T_R_SERIALIZATION_FAILURE,
         SqlState::ADMIN_SHUTDOWN,
@@ -182,17 +185,29 @@ pub(crate) fn error(error: tokio_postgres::Error) -> StoreError {
         SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME => {
             StoreError::NotMigrated(said(&error))
         }
-        code if away.contains(&code) || code.code().starts_with("08") || code.code().starts_with("53") => {
-            unavailable(error)
+        code if passing.contains(&code) || code.code().starts_with("08") || code.code().starts_with("53") => {
+            away(&error)
         }
         _ => StoreError::Broken(said(&error)),
     }
 }
 
+/// What the server said, or why it could not: the driver's own text is "db error" for all of them.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Said(String);
+
+fn away(error: &tokio_postgres::Error) -> StoreError {
+    unavailable(Said(said(error)))
+}
+
+/// Without the detail, which may quote rows.
 fn said(error: &tokio_postgres::Error) -> String {
-    error
-        .as_db_error()
-        .map_or_else(|| error.to_string(), |db| format!("{} ({})", db.message(), db.code().code()))
+    match (error.as_db_error(), std::error::Error::source(error)) {
+        (Some(db), _) => format!("{} ({})", db.message(), db.code().code()),
+        (None, Some(cause)) => format!("{error}: {cause}"),
+        (None, None) => error.to_string(),
+    }
 }
 
 /// A fault of the pool: no connection in time, or none to be had.

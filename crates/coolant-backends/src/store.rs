@@ -171,14 +171,14 @@ impl SqlStore {
             migrate::migrate(&mut Conn::Postgres(client), crate::clock::wall_ms()).await?;
         }
         let clock = options.clock.map_or(StoreClock::Database, StoreClock::Test);
+        let readers = postgres::pool(url, lanes * 2)?;
         let (batcher, intake) = batch::queue();
         for _ in 0..lanes {
-            let source = Source::Pool(writers.clone());
+            let source = Source::Pool { writers: writers.clone(), readers: readers.clone() };
             let lane = Lane { intake: intake.clone(), source, clock: clock.clone(), shard: new_shard() };
             tokio::spawn(lane.run());
         }
-        let readers = Readers::Pool(postgres::pool(url, lanes * 2)?);
-        Ok(Arc::new(Self::new(batcher, readers, clock)))
+        Ok(Arc::new(Self::new(batcher, Readers::Pool(readers), clock)))
     }
 
     fn new(batcher: Batcher, readers: Readers, clock: StoreClock) -> Self {
@@ -234,8 +234,9 @@ impl SqlStore {
                 self.runtime.spawn(async move {
                     let mut conn = Conn::Postgres(pool.get().await.map_err(postgres::pool_error)?);
                     let outcome = in_snapshot(&mut conn, read).await;
+                    let is_away = matches!(outcome, Err(StoreError::Unavailable(_)));
                     if outcome.is_err()
-                        && !conn.rollback().await
+                        && (!conn.rollback().await || is_away)
                         && let Conn::Postgres(client) = conn
                     {
                         drop(deadpool_postgres::Object::take(client));
@@ -337,7 +338,14 @@ impl Store for SqlStore {
     }
 
     async fn ready(&self) -> StoreResult<()> {
-        self.read(|conn| migrate::check(conn).boxed()).await
+        self.read(|conn| {
+            async move {
+                migrate::check(conn).await?;
+                conn.check_takes_writes().await
+            }
+            .boxed()
+        })
+        .await
     }
 
     async fn submit(&self, jobs: Vec<NewJob>) -> StoreResult<Vec<Submitted>> {

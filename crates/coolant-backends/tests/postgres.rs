@@ -1,4 +1,5 @@
 //! The suite on PostgreSQL: two handles on one database, which is made for the case and dropped after it.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test ends where it goes wrong, and says why")]
 
 mod support;
 

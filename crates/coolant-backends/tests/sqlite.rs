@@ -1,4 +1,5 @@
 //! The suite on SQLite: two handles on one file, each with its own connections.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test ends where it goes wrong, and says why")]
 
 use coolant_backends::conformance::{self, Case, Subject};
 use coolant_backends::{Address, Options, SqlStore};

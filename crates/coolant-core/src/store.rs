@@ -258,7 +258,8 @@ pub struct Stats {
     pub job_duration_p95: Option<Duration>,
     /// Failed jobs among those that ended within the window, 0 to 1.
     pub job_failure_rate: f64,
-    /// Attempts beyond each job's first that began within the window.
+    /// Attempts that began within the window and followed one that failed or was lost. What was given back
+    /// or deferred is not tried again: it is tried later.
     pub retry_count: i64,
     /// Jobs in the dead-letter queue.
     pub dlq_message_count: i64,

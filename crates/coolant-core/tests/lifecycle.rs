@@ -102,6 +102,31 @@ fn a_repeated_settle_is_answered_alike_and_changes_nothing() {
 }
 
 #[test]
+fn a_success_raises_no_job_that_its_own_attempt_gave_up() {
+    let story = Story::of(job_with(|spec| spec.policy.max_attempts = 1)).then(0, &claim());
+    let story = story.then(1, &fail(1, Network)).failed_as("LLM_NETWORK");
+    story.refused(2, &succeed(1), &Refusal::LeaseLost);
+}
+
+#[test]
+fn a_new_attempt_starts_without_the_progress_of_the_last() {
+    let progress = Some(coolant_core::job::Progress { done: 3, ..Default::default() });
+    let story = claimed().then(1, &Event::Renew { token: token(1), progress: progress.clone() });
+    assert_eq!(story.job.progress, progress);
+    let story = story.then(31, &claim());
+    assert_eq!(story.job.progress, None);
+}
+
+#[test]
+fn the_wait_for_an_upstream_is_over_with_a_failure_of_the_jobs_own_and_with_a_reopening() {
+    let waiting = || claimed().then(0, &defer(1, 10)).then(10, &claim());
+    assert_eq!(waiting().job.deferred_since, Some(at(0)), "a claim alone does not end it");
+    assert_eq!(waiting().then(11, &fail(2, Network)).job.deferred_since, None);
+    let story = claimed().then(0, &defer(1, 10)).then(1, &Event::Cancel).then(2, &reopen());
+    assert_eq!(story.job.deferred_since, None);
+}
+
+#[test]
 fn nothing_leaves_a_success() {
     let story = claimed().then(1, &succeed(1));
     let story = story.refused(2, &claim(), &Refusal::Ended).refused(2, &Event::Cancel, &Refusal::Ended);

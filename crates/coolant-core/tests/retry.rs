@@ -93,6 +93,8 @@ fn a_stated_wait_above_a_day_is_tried_after_a_day() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn jitter_only_adds_and_a_fifth_at_most(millis in 0_u64..100_000_000, jitter in 0.0_f64..=1.0) {
         let wait = Duration::from_millis(millis);

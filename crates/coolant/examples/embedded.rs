@@ -1,11 +1,9 @@
-//! Coolant inside a program: `cargo run -p coolant --example embedded`.
+//! Coolant inside a program of your own: `cargo run -p coolant --example embedded`. Run it twice.
+#![expect(clippy::print_stdout, reason = "what the example is for")]
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use coolant::{Context, Coolant, Handler, HandlerError, async_trait};
-use coolant_core::model::ModelStore;
-use coolant_core::time::{Timestamp, millis_up};
 
 struct Greet;
 
@@ -20,26 +18,22 @@ impl Handler for Greet {
 
     async fn run(&self, ctx: &Context, name: String) -> Result<String, HandlerError> {
         // A later attempt gets a finished step back instead of paying again.
-        ctx.step("greeting", async || Ok(format!("Hello, {name}!"))).await
+        ctx.step("greeting", async || Ok(expensive(&name))).await
     }
 }
 
-#[tokio::main]
-#[expect(clippy::print_stdout, reason = "what the example is for")]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let coolant = Coolant::with_store(Arc::new(in_memory()));
-    let workers = coolant.start(coolant.worker().handler(Greet))?;
-
-    let job = coolant.submit("GREET", "Ada").key("user:42:v1").await?;
-    let greeting: String = job.result(Duration::from_secs(30)).await?;
-    println!("{greeting}");
-
-    workers.stop().await?;
-    Ok(())
+fn expensive(name: &str) -> String {
+    println!("a paid call");
+    format!("Hello, {name}!")
 }
 
-/// Keeps jobs as long as the program runs.
-fn in_memory() -> ModelStore {
-    let since_1970 = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    ModelStore::new(Arc::new(move || Timestamp::from_millis(millis_up(since_1970()))))
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let coolant = Coolant::open("sqlite:coolant-data/greetings.db").await?;
+    let workers = coolant.start(coolant.worker().handler(Greet))?;
+    // The same key is the same job, also in the next run of this program.
+    let job = coolant.submit("GREET", "Ada").key("user:42:v1").await?;
+    println!("{}", job.result::<String>(Duration::from_secs(30)).await?);
+    workers.stop().await?;
+    Ok(())
 }

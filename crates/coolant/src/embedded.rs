@@ -1,7 +1,7 @@
 //! Coolant inside a program of your own: submit jobs, wait for their results, run them here.
 //!
 //! ```no_run
-//! # use std::{sync::Arc, time::Duration};
+//! # use std::time::Duration;
 //! # use coolant::{Coolant, Context, Handler, HandlerError};
 //! # struct Greet;
 //! # #[coolant::async_trait]
@@ -11,8 +11,8 @@
 //! #     fn job_type(&self) -> &str { "GREET" }
 //! #     async fn run(&self, _: &Context, name: String) -> Result<String, HandlerError> { Ok(name) }
 //! # }
-//! # async fn example(store: Arc<dyn coolant_core::store::Store>) -> Result<(), Box<dyn std::error::Error>> {
-//! let coolant = Coolant::with_store(store);
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let coolant = Coolant::open("sqlite:coolant-data/coolant.db").await?;
 //! let running = coolant.start(coolant.worker().handler(Greet))?;
 //!
 //! let job = coolant.submit("GREET", &"Ada").key("user:42:v1").await?;
@@ -29,8 +29,9 @@ mod submit;
 use std::sync::Arc;
 use std::time::Duration;
 
+use coolant_backends::{Address, InvalidAddress, Options, SqlStore};
 use coolant_core::job::JobId;
-use coolant_core::store::Store;
+use coolant_core::store::{Store, StoreError};
 use serde::Serialize;
 use tokio::task::JoinHandle;
 
@@ -52,7 +53,31 @@ pub struct Coolant {
     bell: Bell,
 }
 
+/// Why a store was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The text is no store's address.
+    #[error(transparent)]
+    Address(#[from] InvalidAddress),
+    /// The store does not open.
+    #[error("cannot open the store")]
+    Store(#[from] StoreError),
+}
+
 impl Coolant {
+    /// Opens `sqlite:PATH`, made and brought up to date if need be, or `postgres://…`, which other programs
+    /// may be using and `coolant migrate` brings up to date. Has to be called within a tokio runtime, which
+    /// then drives the store.
+    ///
+    /// # Errors
+    /// That the text is no address, or the store cannot be reached.
+    pub async fn open(store: &str) -> Result<Self, OpenError> {
+        let address = Address::parse(store)?;
+        let migrate = matches!(address, Address::Sqlite(_));
+        let store = SqlStore::open(&address, Options { migrate, ..Options::default() }).await?;
+        Ok(Self::with_store(store))
+    }
+
     /// Over a store that is open and migrated.
     #[must_use]
     pub fn with_store(store: Arc<dyn Store>) -> Self {

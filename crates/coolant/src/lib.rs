@@ -29,6 +29,7 @@ pub mod config;
 pub mod embedded;
 pub mod engine;
 pub mod http;
+mod size;
 pub mod worker;
 
 pub use async_trait::async_trait;

@@ -132,3 +132,30 @@ async fn dropping_a_running_worker_drains_it() {
     let drained: Result<_, RunError> = late.run(shutdown).await;
     assert_eq!(drained.unwrap().finished, 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_in_a_file_are_paid_once_over_two_runs_of_the_program() {
+    const JOBS: usize = 50;
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.db", uuid::Uuid::now_v7()));
+    let address = coolant_backends::Address::Sqlite(file.clone());
+    let greet = Greet::default();
+    for expected in [SubmitOutcome::Created, SubmitOutcome::Existing] {
+        let options = coolant_backends::Options::default();
+        let coolant = Coolant::with_store(coolant_backends::SqlStore::open(&address, options).await.unwrap());
+        let running = coolant.start(coolant.worker().handler(greet.clone()).concurrency(16)).unwrap();
+        for n in 0..JOBS {
+            let person = Person { name: format!("number {n}") };
+            let job = coolant.submit("GREET", &person).key(format!("greet:{n}")).await.unwrap();
+            assert_eq!(job.outcome(), Some(expected));
+        }
+        for n in 0..JOBS {
+            let person = Person { name: format!("number {n}") };
+            let job = coolant.submit("GREET", &person).key(format!("greet:{n}")).await.unwrap();
+            let greeting = job.result::<Greeting>(TOO_LONG).await.unwrap();
+            assert_eq!(greeting.text, format!("Hello, number {n}!"));
+        }
+        assert_eq!(running.stop().await.unwrap().left, 0);
+    }
+    assert_eq!(greet.paid.load(Ordering::SeqCst), JOBS);
+    let _ = std::fs::remove_file(file);
+}

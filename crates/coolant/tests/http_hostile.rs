@@ -135,6 +135,7 @@ fn headers() -> Vec<Case> {
         job().header("Idempotency-Key", "k".repeat(513)).gives(400, "INVALID_FIELD", "idempotency_key"),
         job().header("Idempotency-Key", "").gives(400, "INVALID_FIELD", "idempotency_key"),
         submit(r#""idempotency_key":"b""#).header("Idempotency-Key", "a").gives(400, "IDEMPOTENCY_KEY_MISMATCH", "idempotency_key"),
+        post("/jobs/batch", r#"{"jobs":[]}"#).header("Idempotency-Key", "a").gives(400, "INVALID_HEADER", "Idempotency-Key"),
         get(&format!("{NOBODY}/events")).header("Last-Event-ID", "x").gives(400, "INVALID_HEADER", "Last-Event-ID"),
         get(&format!("{NOBODY}/events")).header("Last-Event-ID", "-1").gives(400, "INVALID_HEADER", "Last-Event-ID"),
         get("/documents").header("X-Tenant", "").gives(400, "INVALID_FIELD", "X-Tenant"),

@@ -80,6 +80,7 @@ async fn every_door_is_closed_until_the_same_instant_while_a_failure_cools() {
     assert_eq!(redrive["skipped"][0]["reason"], "cooling down; retry possible in 4 min 13 s");
     let explained = server.client.get(format!("/jobs/{id}/explain")).await.expect(200);
     assert_eq!(explained["reasons"][0]["reason"], "cooling");
+    assert_eq!(server.client.get("/stats").await.expect(200)["blocked_calls"], 3);
 
     server.clock.advance(Duration::from_millis(252_100));
     let submit = server.client.post("/jobs", body).await.expect(202);
@@ -310,4 +311,55 @@ async fn long_polls_and_streams_end_at_once_when_the_server_does() {
     assert_eq!(claim.await.unwrap().expect(200), json!({"jobs": []}));
     assert_eq!(get.await.unwrap().expect(200)["status"], "PENDING");
     assert_eq!(events.await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn a_waiting_job_says_everything_that_holds_it_up() {
+    let server = Server::start().await;
+    let reasons = async |id: &str| {
+        let explained = server.client.get(format!("/jobs/{id}/explain")).await.expect(200);
+        let reasons = explained["reasons"].as_array().unwrap().iter();
+        (
+            reasons.map(|r| r["reason"].as_str().unwrap().to_owned()).collect::<Vec<_>>(),
+            explained["earliest_at"].clone(),
+        )
+    };
+    let holder = server.submit(json!({"job_type": "T", "lock_key": "l", "lease_seconds": 10})).await;
+    assert_eq!(reasons(&holder).await, (vec!["no_worker".into()], json!("2025-11-29T12:00:00.000Z")));
+    let (_, token) = server.claim().await;
+    assert_eq!(reasons(&holder).await, (vec![], Value::Null));
+
+    let scheduled = server.submit(json!({"job_type": "T", "delay_seconds": 60, "lock_key": "l"})).await;
+    let expected = vec!["scheduled".to_owned(), "lock_held".to_owned()];
+    assert_eq!(reasons(&scheduled).await, (expected, json!("2025-11-29T12:01:00.000Z")));
+    let held = server.submit(json!({"job_type": "T", "lock_key": "l"})).await;
+    assert_eq!(reasons(&held).await, (vec!["lock_held".into()], json!("2025-11-29T12:00:10.000Z")));
+    let behind = server.submit(json!({"job_type": "T"})).await;
+    assert_eq!(reasons(&behind).await.0, ["behind_in_queue"]);
+
+    // The final failure of a job cools its lock key with it.
+    let fail = json!({"lease_token": token, "error": {"code": "X"}});
+    server.client.post(format!("/work/jobs/{holder}/fail"), fail).await.expect(200);
+    let (why, until) = reasons(&held).await;
+    assert_eq!(why, ["lock_held"]);
+    assert!(until.as_str().unwrap() >= "2025-11-29T12:00:05.000Z");
+}
+
+#[tokio::test]
+async fn money_that_was_not_spent_again_is_counted() {
+    let server = Server::start().await;
+    let body = json!({"job_type": "T", "idempotency_key": "k", "lease_seconds": 1});
+    let id = server.submit(body.clone()).await;
+    let (_, token) = server.claim().await;
+    let step = json!({"lease_token": token, "output": 1, "usage": {"cost_usd": 0.5}});
+    server.client.put(format!("/work/jobs/{id}/steps/s"), step).await.expect(200);
+    server.clock.advance(Duration::from_secs(2));
+    let claimed = server.client.post("/work/claim", json!({"worker": "w2"})).await.expect(200);
+    assert_eq!(claimed["jobs"][0]["steps"], json!({"s": 1}));
+    assert_eq!(server.client.get("/stats").await.expect(200)["saved_usd"], 0.5);
+    let done = json!({"lease_token": token + 1, "usage": {"cost_usd": 0.25}});
+    server.client.post(format!("/work/jobs/{id}/succeed"), done).await.expect(200);
+    server.client.post("/jobs", body).await.expect(200);
+    let stats = server.client.get("/stats").await.expect(200);
+    assert_eq!((&stats["saved_usd"], &stats["duplicate_request_count"]), (&json!(1.25), &json!(1)));
 }

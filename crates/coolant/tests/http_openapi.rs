@@ -64,8 +64,30 @@ async fn a_call_that_names_nothing_is_answered_as_described() {
     }
 }
 
+/// A call that was made: its method, the path as described, its answer.
+type Made = (&'static str, &'static str, Answer);
+
 /// A well-made call of every operation, in an order in which each finds what it needs.
-async fn well_made(server: &Server) -> Vec<(&'static str, &'static str, Answer)> {
+async fn well_made(server: &Server) -> Vec<Made> {
+    let (mut made, retried, dead) = jobs_and_work(server).await;
+    made.extend(dead_letters(server, &retried, &dead).await);
+    let client = server.client;
+    let put = Call::new("PUT", "/documents/d").body("text");
+    made.push(("PUT", "/documents/{id}", client.send(put).await));
+    let index = Call::new("POST", "/documents/d/index");
+    made.push(("POST", "/documents/{id}/index", client.send(index).await));
+    made.push(("GET", "/documents/{id}", client.get("/documents/d").await));
+    made.push(("GET", "/documents", client.get("/documents").await));
+    made.push(("DELETE", "/documents/{id}", client.delete("/documents/d").await));
+    made.push(("GET", "/search", client.get("/search?q=a").await));
+    for path in ["/healthz", "/readyz", "/stats", "/audit", "/openapi.json"] {
+        made.push(("GET", path, client.get(path).await));
+    }
+    made
+}
+
+/// The calls about jobs and work, and two dead-lettered jobs.
+async fn jobs_and_work(server: &Server) -> (Vec<Made>, String, String) {
     let client = server.client;
     let mut made = Vec::new();
     let retried = server.dead_letter(json!({"job_type": "T", "idempotency_key": "a"})).await;
@@ -127,6 +149,13 @@ async fn well_made(server: &Server) -> Vec<(&'static str, &'static str, Answer)>
     let settle = json!({"settlements": [{"job_id": id, "lease_token": token, "outcome": "succeed"}, {}]});
     made.push(("POST", "/work/settle", client.post("/work/settle", settle).await));
 
+    (made, retried, dead)
+}
+
+/// The calls about dead letters.
+async fn dead_letters(server: &Server, retried: &str, dead: &str) -> Vec<Made> {
+    let client = server.client;
+    let mut made = Vec::new();
     made.push(("GET", "/dlq", client.get("/dlq").await));
     made.push(("GET", "/dlq/groups", client.get("/dlq/groups").await));
     made.push(("GET", "/dlq/{job_id}", client.get(format!("/dlq/{dead}")).await));
@@ -145,16 +174,6 @@ async fn well_made(server: &Server) -> Vec<(&'static str, &'static str, Answer)>
     let again = server.dead_letter(json!({"job_type": "T", "priority": 10})).await;
     let note = json!({"note": "not needed"});
     made.push(("POST", "/dlq/{job_id}/discard", client.post(format!("/dlq/{again}/discard"), note).await));
-
-    made.push(("PUT", "/documents/{id}", client.send(Call::new("PUT", "/documents/d").body("text")).await));
-    made.push(("POST", "/documents/{id}/index", client.send(Call::new("POST", "/documents/d/index")).await));
-    made.push(("GET", "/documents/{id}", client.get("/documents/d").await));
-    made.push(("GET", "/documents", client.get("/documents").await));
-    made.push(("DELETE", "/documents/{id}", client.delete("/documents/d").await));
-    made.push(("GET", "/search", client.get("/search?q=a").await));
-    for path in ["/healthz", "/readyz", "/stats", "/audit", "/openapi.json"] {
-        made.push(("GET", path, client.get(path).await));
-    }
     made
 }
 

@@ -42,7 +42,7 @@ pub struct Section<'a> {
 pub struct Chunk {
     /// Place in the document, from 0.
     pub ordinal: u32,
-    /// The text, without space around it.
+    /// The text, without space around it; Markdown of several lines keeps the indent of the first.
     pub text: String,
     /// The Markdown headings above it, outermost first, joined with ` > `.
     pub heading: Option<String>,

@@ -19,8 +19,11 @@ pub struct EmbeddingSettings {
     pub provider: Option<String>,
     /// The model to ask for. Needed if there is a base URL.
     pub model: Option<String>,
-    /// Asked for and checked if given; else every answer has the dimension that it has.
+    /// Asked for and checked. Many models have one dimension only and refuse to be asked.
     pub dimensions: Option<u32>,
+    /// Checked and not asked for: the dimension of the vectors that are stored already. Without both,
+    /// an answer's vectors need only agree with each other.
+    pub pinned_dimension: Option<u32>,
     /// Texts a call, at least 1; `None`: 64, or fewer if the provider takes fewer.
     pub batch_items: Option<usize>,
     /// Estimated tokens a call, at least 1; `None`: what the provider takes.
@@ -95,6 +98,7 @@ impl std::fmt::Debug for EmbeddingSettings {
             .field("provider", &self.provider)
             .field("model", &self.model)
             .field("dimensions", &self.dimensions)
+            .field("pinned_dimension", &self.pinned_dimension)
             .field("batch_items", &self.batch_items)
             .field("batch_tokens", &self.batch_tokens)
             .field("timeouts", &self.timeouts)
@@ -145,6 +149,9 @@ impl EmbeddingSettings {
         }
         if self.dimensions == Some(0) {
             return Err(InvalidSettings::Zero { field: "dimensions" });
+        }
+        if self.pinned_dimension == Some(0) {
+            return Err(InvalidSettings::Zero { field: "pinned_dimension" });
         }
         Ok(BatchLimits { items, tokens })
     }

@@ -72,7 +72,7 @@ mod tests {
         let ids = |fused: Vec<(u32, f64)>| fused.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
         assert_eq!(ids(fuse(&[list(&[9], 1.0), list(&[1], 1.0)], 2)), [1, 9]);
         assert_eq!(ids(fuse(&[list(&[9], 2.0), list(&[1], 1.0)], 2)), [9, 1]);
-        assert_eq!(ids(fuse(&[list(&[5, 5, 6], 1.0)], 9)), [5, 6]);
+        assert_eq!(ids(fuse(&[list(&[5, 6, 6], 1.0)], 9)), [5, 6]);
         assert!(vector_weight(EmbedderClass::Lexical) < vector_weight(EmbedderClass::Semantic));
     }
 

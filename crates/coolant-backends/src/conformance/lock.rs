@@ -124,6 +124,19 @@ pub(super) async fn a_late_beat_does_not_bring_a_taken_lock_key_back(s: Subject)
     s.done(id(1), succeed(1)).await;
 }
 
+pub(super) async fn of_late_beats_in_one_call_one_gets_the_lock_key(s: Subject) {
+    s.submit_all(vec![locked(1, "L"), locked(2, "L")]).await;
+    assert_eq!(claimed(&s).await, [id(1)]);
+    s.advance(30);
+    assert_eq!(claimed(&s).await, [id(2)]);
+    s.advance(30);
+    // Both leases ran out, as when the store was away; both beats come back in one call.
+    let beats = [id(2), id(1)].map(|id| coolant_core::store::JobChange::new(id, renew(1)));
+    let answers = s.apply_all(beats.to_vec()).await;
+    assert!(matches!(answers[0].as_ref().unwrap().answer, Answer::Held { .. }));
+    assert_eq!(answers[1], Err(Refusal::LeaseLost));
+}
+
 pub(super) async fn live_lock_keys_are_those_of_pending_and_running_jobs(s: Subject) {
     s.submit_all(vec![locked(1, "done"), locked(2, "running")]).await;
     assert_eq!(claimed(&s).await, [id(1), id(2)]);

@@ -124,6 +124,7 @@ cases! { $
         what_frees_a_lock_key_frees_it_at_once,
         tenants_share_no_lock_keys,
         a_late_beat_does_not_bring_a_taken_lock_key_back,
+        of_late_beats_in_one_call_one_gets_the_lock_key,
         live_lock_keys_are_those_of_pending_and_running_jobs;
     change:
         a_beat_moves_the_lease_and_carries_the_progress,

@@ -38,7 +38,15 @@ pub(super) async fn the_metrics_count_what_happened(s: Subject) {
     assert_eq!(stats.job_duration_p95, Some(secs(10)));
     assert_eq!((stats.paid_calls, stats.spent.as_nanos(), stats.wasted.as_nanos()), (2, 75, 70));
     s.done(id(2), Event::Discard).await;
-    assert_eq!(s.stats().await.dlq_message_count, 0);
+    s.done(id(6), Event::Cancel).await;
+    let stats = s.stats().await;
+    assert_eq!((stats.dlq_message_count, stats.queue_depth), (0, 1));
+    assert_eq!(stats.job_failure_rate, 1.0 / 3.0, "a cancelled job ended, too");
+    s.submit(job(7)).await;
+    assert_eq!(s.claim_one().await.lease.token, token(1));
+    s.done(id(7), Event::Release { token: token(1) }).await;
+    assert_eq!(s.claim_one().await.lease.token, token(2));
+    assert_eq!(s.stats().await.retry_count, 1, "what was given back was not tried");
 }
 
 pub(super) async fn the_metrics_of_a_queue_are_its_own(s: Subject) {

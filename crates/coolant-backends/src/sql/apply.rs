@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use coolant_core::job::{Job, JobId, LeaseToken, Status};
-use coolant_core::lifecycle::{AttemptEnd, Event, Refusal, Transition, needs_lock, on};
+use coolant_core::lifecycle::{AttemptEnd, Event, Refusal, Transition, bars, needs_lock, on};
 use coolant_core::money::{Usage, UsageTotals};
 use coolant_core::store::{Applied, AuditEntry, Counter, JobChange, StoreResult};
 use coolant_core::time::Timestamp;
@@ -257,12 +257,12 @@ pub(crate) async fn apply(
     let mut effects = Effects::default();
     let mut answers = Vec::with_capacity(changes.len());
     for JobChange { job_id, event, audit } in changes {
-        let Some(job) = found.get_mut(job_id) else {
+        let Some(job) = found.get(job_id) else {
             answers.push(Err(Refusal::NotFound));
             continue;
         };
-        let lost_its_key = needs_lock(job, event, now) && !claim::has_lock_key(conn, job, now).await?;
-        let decision = if lost_its_key { Err(Refusal::LeaseLost) } else { on(job, event, now) };
+        let barred = is_barred(conn, job, event, &found, now).await?;
+        let decision = if barred { Err(Refusal::LeaseLost) } else { on(job, event, now) };
         match decision {
             Ok(transition) if is_repeated_step(*job_id, event, &mut saved) => {
                 answers.push(Ok(Applied { job: job.clone(), answer: transition.answer }));
@@ -273,7 +273,7 @@ pub(crate) async fn apply(
                     effects.carry(event, &transition.job, now)?;
                     effects.audit.extend(audit.clone().map(|audit| AuditEntry { at: now, ..audit }));
                 }
-                *job = transition.job.clone();
+                found.insert(*job_id, transition.job.clone());
                 answers.push(Ok(Applied { job: transition.job, answer: transition.answer }));
             }
             Err(refusal) => {
@@ -286,6 +286,22 @@ pub(crate) async fn apply(
     }
     effects.save(conn).await?;
     Ok(answers)
+}
+
+/// Whether another job has taken the lock key that an event needs: one of those in hand, which the database
+/// does not know as they are now, or any other.
+async fn is_barred(
+    conn: &mut Conn,
+    job: &Job,
+    event: &Event,
+    in_hand: &BTreeMap<JobId, Job>,
+    now: Timestamp,
+) -> StoreResult<bool> {
+    if !needs_lock(job, event, now) {
+        return Ok(false);
+    }
+    let by_one_in_hand = in_hand.values().any(|other| bars(other, job, event, now).is_some());
+    Ok(by_one_in_hand || !claim::has_lock_key(conn, job, now).await?)
 }
 
 /// A worker that repeats a step whose answer it missed has paid once: the second report changes nothing.

@@ -105,9 +105,10 @@ async fn choose(conn: &mut Conn, request: &ClaimRequest, now: Timestamp) -> Stor
             found.extend(expired(conn, line, request.max, now).await?);
         }
     }
-    // From the highest priority down, and no further than there is room for.
+    // From the highest priority down, and no further than there is room for. An expired lease of the same
+    // priority does not count yet: a pending job may have come due before it.
     for of_one_priority in lines.chunk_by(|a, b| a.priority == b.priority) {
-        let better = |found: &Candidate| found.negated_priority <= -of_one_priority[0].priority;
+        let better = |found: &Candidate| found.negated_priority < -of_one_priority[0].priority;
         if found.iter().filter(|candidate| better(candidate)).count() >= max {
             break;
         }

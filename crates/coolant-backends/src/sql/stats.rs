@@ -248,8 +248,9 @@ pub(crate) async fn stats(
         .await?;
     let retry_count = ask
         .number(
-            "SELECT count(*) FROM attempts a JOIN jobs j ON j.id = a.job_id WHERE a.number > 1 \
-             AND a.began_at >= $1 AND ($2 = '' OR j.queue = $2)",
+            "SELECT count(*) FROM attempts a JOIN jobs j ON j.id = a.job_id JOIN attempts b \
+             ON b.job_id = a.job_id AND b.number = a.number - 1 AND b.outcome IN ('failed', 'lost') \
+             WHERE a.number > 1 AND a.began_at >= $1 AND ($2 = '' OR j.queue = $2)",
         )
         .await?;
     let paid = "FROM ledger l JOIN jobs j ON j.id = l.job_id WHERE l.at >= $1 AND ($2 = '' OR j.queue = $2)";

@@ -1,7 +1,7 @@
 //! A PostgreSQL database for one test, on the server that `scripts/services` started.
 
 use coolant_backends::Address;
-use tokio_postgres::NoTls;
+use tokio_postgres::{Client, NoTls};
 
 /// A database of its own.
 pub(crate) struct Database {
@@ -27,6 +27,15 @@ impl Database {
         Address::Postgres(format!("{front}/{}", self.name))
     }
 
+    /// A connection to it that finds the store's tables.
+    #[allow(dead_code, reason = "not every test file forces a race")]
+    pub(crate) async fn connect(&self) -> Raw {
+        let Address::Postgres(url) = self.address() else { unreachable!("it is PostgreSQL") };
+        let raw = Raw::open(&url).await;
+        raw.say("SET search_path = coolant").await;
+        raw
+    }
+
     /// Removes it, whoever is still connected.
     pub(crate) async fn drop_it(self) {
         say(&self.server, &format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
@@ -34,9 +43,31 @@ impl Database {
 }
 
 async fn say(server: &str, statement: &str) {
-    let (client, connection) = tokio_postgres::connect(server, NoTls).await.unwrap();
-    let driver = tokio::spawn(connection);
-    client.batch_execute(statement).await.unwrap();
-    drop(client);
-    driver.await.unwrap().unwrap();
+    Raw::open(server).await.say(statement).await;
+}
+
+/// A connection of the test's own, outside the store.
+pub(crate) struct Raw(Client);
+
+impl Raw {
+    async fn open(server: &str) -> Self {
+        let (client, connection) = tokio_postgres::connect(server, NoTls).await.unwrap();
+        tokio::spawn(connection);
+        Self(client)
+    }
+
+    /// Says statements, separated by semicolons.
+    pub(crate) async fn say(&self, statements: &str) {
+        self.0.batch_execute(statements).await.unwrap();
+    }
+
+    /// Returns once another connection to this database waits for a lock.
+    #[allow(dead_code, reason = "not every test file forces a race")]
+    pub(crate) async fn until_somebody_waits(&self) {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                       AND wait_event_type = 'Lock'";
+        while self.0.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Row, State};
-use crate::job::{Job, JobId, JobRecord, JobState, Status, Step};
+use crate::job::{Job, JobId, JobRecord, JobState, Outcome, Status, Step};
 use crate::money::Money;
 use crate::names::Queue;
 use crate::store::{Counter, DlqGroup, JobFilter, Page, Stats};
@@ -63,7 +63,13 @@ impl State {
             let job = row.job();
             stats.queue_depth += i64::from(job.status() == Status::Pending);
             stats.dlq_message_count += i64::from(Phase::of(job, now) == Phase::DeadLettered);
-            let retries = row.attempts.values().filter(|a| a.number > 1 && within(a.started_at)).count();
+            let came_to_nothing = |number: i64| {
+                let outcome = row.attempts.get(&number).and_then(|attempt| attempt.outcome);
+                matches!(outcome, Some(Outcome::Failed | Outcome::Lost))
+            };
+            let again =
+                row.attempts.values().filter(|a| within(a.started_at) && came_to_nothing(a.number - 1));
+            let retries = again.count();
             stats.retry_count += i64::try_from(retries).unwrap_or(i64::MAX);
             for entry in row.ledger.iter().filter(|entry| within(entry.at)) {
                 stats.paid_calls += 1;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::{Coolant, JobHandle};
-use crate::worker::size;
+use crate::size;
 
 /// A job to be submitted. Await it to submit it.
 #[must_use = "a job is submitted when it is awaited"]

@@ -10,6 +10,7 @@
 
 pub mod classify;
 pub mod control;
+mod counts;
 pub mod dlq;
 pub mod documents;
 pub mod error;

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use coolant_core::job::{Job, JobId, JobState, Reopen, Status};
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::money::Money;
-use coolant_core::names::Tenant;
+use coolant_core::names::{Queue, Tenant};
 use coolant_core::store::{JobChange, JobFilter, Page, Redrive, RedriveState, Skipped};
 use coolant_core::time::{Timestamp, spoken};
 
@@ -127,6 +127,7 @@ impl Engine {
         };
         if !request.dry_run {
             self.parts.store.save_redrive(redrive.clone()).await?;
+            self.count_cooling(chosen.cooling).await;
             self.parts.bell.ring();
         }
         Ok(RedrivePlan { redrive, estimated_cost })
@@ -292,6 +293,8 @@ struct Chosen {
     cost: Money,
     go: Vec<JobId>,
     skipped: Vec<Skipped>,
+    /// The queues of those that cool.
+    cooling: Vec<Queue>,
     seen_locks: HashSet<(Tenant, String)>,
 }
 
@@ -318,6 +321,7 @@ impl Chosen {
         match job.state {
             JobState::Failed { reopen: Reopen::From(until), .. } if until > now && !force => {
                 skip(&mut self.skipped, job.id, &cooling_reason(until, now));
+                self.cooling.push(job.spec.queue.clone());
             }
             JobState::Failed { reopen: Reopen::OnlyForced, .. } if !force => {
                 skip(&mut self.skipped, job.id, PERMANENT);

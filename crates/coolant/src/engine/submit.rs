@@ -13,9 +13,8 @@ use coolant_core::time::Timestamp;
 use serde_json::Value;
 
 use super::{Caller, Engine, EngineError, EngineResult, JobAt, new_id};
+use crate::size::{self, TooLarge};
 
-/// Largest payload, step output and result as JSON, in bytes.
-pub const MAX_VALUE: usize = 1024 * 1024;
 /// Most jobs in one batch.
 pub const MAX_BATCH: usize = 1000;
 /// Most labels of a job.
@@ -115,10 +114,12 @@ impl Engine {
         }
         let now = self.parts.store.now().await?;
         let mut submitted = submitted.into_iter();
-        Ok(checked
+        let answers: Vec<_> = checked
             .into_iter()
             .map(|job| job.and_then(|job| answer(&job, submitted.next().ok_or_else(unanswered)?, now)))
-            .collect())
+            .collect();
+        self.count_replayed(answers.iter().flatten()).await;
+        Ok(answers)
     }
 
     /// The job that is asked for, if everything about it is within bounds.
@@ -297,27 +298,11 @@ pub(super) fn whole<T: TryFrom<i64>>(
 
 /// Refuses a JSON value that is larger than the store keeps.
 pub(super) fn check_size(what: &str, value: &Value) -> EngineResult<()> {
-    let mut size = Size(0);
-    // Writing to a counter cannot fail, and any value has a JSON text.
-    let _ = serde_json::to_writer(&mut size, value);
-    if size.0 > MAX_VALUE {
-        return Err(EngineError::TooLarge { what: what.into(), bytes: size.0, max: MAX_VALUE });
-    }
-    Ok(())
-}
-
-/// Counts what is written to it.
-struct Size(usize);
-
-impl std::io::Write for Size {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+    size::check(value).map_err(|TooLarge { bytes }| EngineError::TooLarge {
+        what: what.into(),
+        bytes,
+        max: size::MAX,
+    })
 }
 
 /// A new trace: 32 hex digits, never all zero.

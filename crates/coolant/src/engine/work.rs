@@ -210,6 +210,7 @@ impl Engine {
         // Made before the next await, so that an error there gives the jobs back as well.
         let mut handed = Handed { engine: self.clone(), jobs, now: Timestamp::default(), releases };
         handed.now = self.parts.store.now().await?;
+        self.count_resumed(&handed.jobs).await;
         Ok(handed)
     }
 
@@ -284,9 +285,10 @@ impl Engine {
         if settlements.len() > MAX_ITEMS {
             return Err(EngineError::field("settlements", format!("takes at most {MAX_ITEMS} items")));
         }
+        let now = self.parts.store.now().await?;
         let mut checked = Vec::with_capacity(settlements.len());
         for (id, token, settlement) in settlements {
-            checked.push(self.settlement_event(id, token, settlement).await);
+            checked.push(self.settlement_event(id, token, settlement, now).await);
         }
         let changes: Vec<_> = checked.iter().filter_map(|change| change.as_ref().ok().cloned()).collect();
         let mut answers = Vec::new();
@@ -307,6 +309,7 @@ impl Engine {
         job_id: JobId,
         token: LeaseToken,
         settlement: Settlement,
+        now: Timestamp,
     ) -> EngineResult<JobChange> {
         let event = match settlement {
             Settlement::Succeed { result, usage } => {
@@ -314,7 +317,7 @@ impl Engine {
                 Event::Succeed { token, result, usage: paid(usage)? }
             }
             Settlement::Fail { error, usage } => {
-                let mut failure = classify(&error)?;
+                let mut failure = classify(&error, now)?;
                 if failure.upstream.is_none() && failure.class.is_upstreams_fault() {
                     failure.upstream = self.only_upstream(job_id).await?;
                 }

@@ -88,8 +88,13 @@ pub(crate) async fn submit_batch(
     State(app): State<App>,
     call: Call,
     Query(NoQuery {}): Query<NoQuery>,
+    headers: HeaderMap,
     JsonBody(BatchBody { jobs }): JsonBody<BatchBody>,
 ) -> Result<axum::Json<BatchAnswer>, Problem> {
+    if headers.contains_key("Idempotency-Key") {
+        let detail = "a batch has no key of its own; each of its jobs may have an `idempotency_key`";
+        return Err(Problem::new(Code::InvalidHeader, detail).of_field("Idempotency-Key"));
+    }
     if jobs.len() > MAX_BATCH {
         let code = Code::Engine(crate::engine::Code::InvalidField);
         let detail = format!("`jobs` takes at most {MAX_BATCH} items");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use coolant_core::job::JobId;
+use coolant_core::store::StoreError;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -187,7 +188,7 @@ impl From<EngineError> for Problem {
                 problem.more.fields = Some(fields);
             }
             EngineError::CoolingDown { job_id, .. } => problem.more.job_id = Some(job_id.to_string()),
-            EngineError::Store(error) => tracing::error!(%error, cause = cause(&error), "the store failed"),
+            EngineError::Store(error) => log(&error),
             _ => {}
         }
         problem
@@ -205,8 +206,13 @@ fn detail(error: &EngineError) -> String {
 /// What a client learns of a fault of the server's own.
 pub(crate) const INTERNAL: &str = "the server failed; its log says why";
 
-fn cause(error: &dyn std::error::Error) -> String {
-    error.source().map(ToString::to_string).unwrap_or_default()
+/// A store that is away for a moment is no fault of this program; anything else is somebody's to mend.
+fn log(error: &StoreError) {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    match error.is_retryable() {
+        true => tracing::warn!(%error, cause, "a call met a store that is away"),
+        false => tracing::error!(%error, cause, "a call met a store that failed"),
+    }
 }
 
 /// The value of `Retry-After`: whole seconds, rounded up, so that nobody comes too early.

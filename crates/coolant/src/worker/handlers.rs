@@ -16,8 +16,9 @@ use tokio::runtime::Runtime;
 use tokio::task::{JoinError, JoinHandle};
 use tracing::Instrument;
 
+use super::final_failure;
 use super::leases::Stop;
-use super::{final_failure, size};
+use crate::size;
 
 /// The handlers of a worker by type, and the threads they run on.
 pub(super) struct Handlers {

@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, OwnedRwLockReadGuard, RwLock, watch};
 
 use super::patience::{Courier, NotMade};
-use super::size;
+use crate::size;
 
 /// Why a job has to stop before its handler is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

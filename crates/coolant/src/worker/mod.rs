@@ -24,7 +24,6 @@ mod leases;
 mod patience;
 mod run_once;
 mod shutdown;
-pub(crate) mod size;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

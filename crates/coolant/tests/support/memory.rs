@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use coolant::engine::documents::{Hit, SearchError, SearchQuery, Searcher};
 use coolant_core::documents::{
-    ContentHash, Document, DocumentStore, DocumentVersion, HashedVector, IndexHealth, NewDocument,
-    Publication, PutOutcome, SearchCandidates, SearchRequest,
+    ContentHash, Document, DocumentStore, DocumentVersion, IndexHealth, NewDocument, Publication, PutOutcome,
+    SearchCandidates, SearchRequest, VectorBatch,
 };
 use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
 use coolant_core::lifecycle::Refusal;
@@ -89,8 +89,12 @@ impl DocumentStore for MemoryDocuments {
         Ok(Vec::new())
     }
 
-    async fn save_vectors(&self, _: &Tenant, _: &str, _: Vec<HashedVector>) -> StoreResult<()> {
-        Ok(())
+    async fn vector(&self, _: &Tenant, _: &str, _: &ContentHash) -> StoreResult<Option<Vec<f32>>> {
+        Ok(None)
+    }
+
+    async fn save_vectors(&self, _: VectorBatch) -> StoreResult<Result<(), Refusal>> {
+        Ok(Ok(()))
     }
 
     async fn publish(&self, _: Publication) -> StoreResult<Result<(), Refusal>> {

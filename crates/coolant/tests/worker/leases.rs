@@ -110,9 +110,9 @@ async fn a_job_that_a_worker_took_from_itself_runs_once_at_a_time() {
 async fn a_step_is_not_paid_again_after_a_crash() {
     let rig = Rig::new();
     let paid = Arc::new(AtomicUsize::new(0));
-    let stop_after_first = Arc::new(tokio::sync::Semaphore::new(0));
-    let steps = || {
-        let (paid, gate) = (Arc::clone(&paid), Arc::clone(&stop_after_first));
+    // The worker that crashes never gets past its first step; the other one does.
+    let steps = |permits| {
+        let (paid, gate) = (Arc::clone(&paid), Arc::new(tokio::sync::Semaphore::new(permits)));
         Does("STEPS", move |ctx: coolant::Context, _| {
             let (paid, gate) = (Arc::clone(&paid), Arc::clone(&gate));
             async move {
@@ -124,15 +124,14 @@ async fn a_step_is_not_paid_again_after_a_crash() {
             }
         })
     };
-    let crashing = rig.run(rig.worker().handler(steps()));
+    let crashing = rig.run(rig.worker().handler(steps(0)));
     let job = rig.coolant.submit("STEPS", &()).await.unwrap();
     rig.store.until(|calls| calls.count("save_step") == 1).await;
     crashing.abort();
     assert!(crashing.await.unwrap_err().is_cancelled());
 
     rig.store.clock.advance(Duration::from_secs(1));
-    stop_after_first.add_permits(1);
-    rig.run(rig.worker().handler(steps()));
+    rig.run(rig.worker().handler(steps(1)));
     assert_eq!(job.result::<[usize; 2]>(TOO_LONG).await.unwrap(), [1, 2]);
     let counters = rig.store.job(job.id()).await.counters;
     assert_eq!((counters.executions, counters.lost), (2, 1));
@@ -209,4 +208,21 @@ async fn a_step_under_a_lost_lease_is_refused_and_ends_the_work() {
     gate.add_permits(1);
     assert!(tokio::time::timeout(TOO_LONG, told.recv()).await.unwrap().unwrap());
     assert_eq!(rig.store.steps(job.id()).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn an_outage_is_waited_out_and_not_hammered() {
+    let rig = Rig::new();
+    let (held, holder) = HeldAt::new();
+    holder.go.send_replace(true);
+    rig.store.fail("claim", usize::MAX);
+    let began = std::time::Instant::now();
+    rig.run(rig.worker().handler(held));
+    // Rings in the middle of it change nothing.
+    let job = rig.coolant.submit("HELD", "a").await.unwrap();
+    rig.store.until(|calls| calls.claims == 4).await;
+    // 100 ms, 200 ms and 400 ms, each at least by half.
+    assert!(began.elapsed() >= Duration::from_millis(350), "{:?}", began.elapsed());
+    rig.store.mend();
+    assert_eq!(job.result::<String>(TOO_LONG).await.unwrap(), "a is done");
 }

@@ -196,3 +196,17 @@ async fn what_is_too_large_to_keep_fails_for_good() {
     let job = rig.coolant.submit("STEP", &()).await.unwrap();
     assert_eq!(failure_code(&job).await, "STEP_TOO_LARGE");
 }
+
+#[tokio::test]
+async fn the_end_of_a_job_rings_the_bell() {
+    let rig = Rig::new();
+    let (held, mut holder) = HeldAt::new();
+    rig.run(rig.worker().handler(held));
+    let job = rig.coolant.submit("HELD", "a").await.unwrap();
+    holder.began().await;
+    let mut bell = rig.bell.listen();
+    holder.go.send_replace(true);
+    let rung = tokio::time::timeout(TOO_LONG, bell.rung(TOO_LONG * 2)).await;
+    assert!(rung.is_ok(), "nothing rang");
+    assert_eq!(rig.store.job(job.id()).await.status(), Status::Succeeded);
+}

@@ -20,6 +20,7 @@ use crate::Secret;
 pub struct OpenAiEmbedder {
     id: ModelId,
     upstream: String,
+    asked_dimensions: Option<u32>,
     limits: BatchLimits,
     client: Client,
     endpoint: Url,
@@ -48,7 +49,8 @@ impl OpenAiEmbedder {
             limits: settings.limits(&provider)?,
             client: client(settings, &endpoint)?,
             upstream: format!("{provider}/{model}"),
-            id: ModelId { provider, model, dimension: settings.dimensions },
+            id: ModelId { provider, model, dimension: settings.dimensions.or(settings.pinned_dimension) },
+            asked_dimensions: settings.dimensions,
             endpoint,
             key: settings.api_key.clone(),
             timeouts: settings.timeouts,
@@ -85,7 +87,7 @@ impl Embedder for OpenAiEmbedder {
             model: &self.id.model,
             input: inputs,
             encoding_format: "float",
-            dimensions: self.id.dimension,
+            dimensions: self.asked_dimensions,
         });
         let most_bytes = answer::most_bytes(inputs.len(), self.id.dimension);
         let exchange = Exchange { key: self.key.as_ref(), timeouts: self.timeouts, most_bytes };

@@ -9,7 +9,7 @@ pub(crate) const MAX: usize = 1024 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{bytes} bytes as JSON; at most {MAX} are kept. Keep large data elsewhere and its name here")]
 pub(crate) struct TooLarge {
-    bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 /// Checks that the value may be stored.

@@ -1,0 +1,167 @@
+//! What can happen to a job, and what is answered.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::job::{Job, Lease, LeaseToken, Outcome, Progress};
+use crate::money::Usage;
+use crate::time::Timestamp;
+
+/// What happens to a job.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A worker wants to run it.
+    Claim {
+        /// Its label.
+        worker: String,
+        /// The lease it asks for; the job's own if it asks for none.
+        lease: Option<Duration>,
+    },
+    /// A heartbeat.
+    Renew {
+        /// The lease.
+        token: LeaseToken,
+        /// How far the attempt is, if that changed.
+        progress: Option<Progress>,
+    },
+    /// A finished piece, to be kept.
+    SaveStep {
+        /// The lease.
+        token: LeaseToken,
+        /// The step's name.
+        name: String,
+        /// What it gave.
+        output: Value,
+        /// The paid calls that made it.
+        usage: Vec<Usage>,
+    },
+    /// The work is done.
+    Succeed {
+        /// The lease.
+        token: LeaseToken,
+        /// What it gave.
+        result: Value,
+        /// Paid calls that no step has booked.
+        usage: Vec<Usage>,
+    },
+    /// The work failed.
+    Fail {
+        /// The lease.
+        token: LeaseToken,
+        /// How.
+        failure: Failure,
+        /// Random part of the wait, 0 to 1: rolled by the caller, since rules roll no dice.
+        jitter: f64,
+        /// Paid calls that no step has booked.
+        usage: Vec<Usage>,
+    },
+    /// Not now: its upstream is closed. Uses up no attempt.
+    Defer {
+        /// The lease.
+        token: LeaseToken,
+        /// For how long.
+        wait: Duration,
+        /// Why, for people.
+        reason: String,
+        /// Paid calls that no step has booked.
+        usage: Vec<Usage>,
+    },
+    /// Given back at a shutdown. Uses up no attempt.
+    Release {
+        /// The lease.
+        token: LeaseToken,
+    },
+    /// Somebody wants it ended.
+    Cancel,
+    /// Somebody wants it run again.
+    Reopen {
+        /// Whether an operator insists, past the cooldown and past a permanent failure.
+        force: bool,
+    },
+    /// Somebody takes it out of the dead-letter queue for good.
+    Discard,
+    /// Time has passed.
+    Sweep,
+}
+
+/// What an event did.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// The caller holds this lease now.
+    Claimed(Lease),
+    /// It was claimable no more: its end is in the job's state.
+    Ended,
+    /// The lease is renewed, or the step kept, until then.
+    Held {
+        /// The lease's end.
+        until: Timestamp,
+    },
+    /// The job was cancelled under its worker, which should stop; it has ended with this answer.
+    Cancelled,
+    /// The change is made.
+    Done,
+    /// It was so already; nothing changed.
+    Already,
+}
+
+/// Why an event changed nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Nobody may start it before that instant.
+    #[error("the job may not be started yet")]
+    NotVisible {
+        /// From then on.
+        visible_at: Timestamp,
+    },
+    /// The lease token is not the newest, or its attempt has ended.
+    #[error("the lease is lost: the attempt was superseded or has ended")]
+    LeaseLost,
+    /// The job was cancelled; the attempt's work is not kept.
+    #[error("the lease is lost: the job was cancelled")]
+    LeaseLostByCancel,
+    /// The job has ended, so it cannot be cancelled or claimed.
+    #[error("the job has ended")]
+    Ended,
+    /// The job has not ended, so it cannot be reopened or discarded.
+    #[error("the job has not ended")]
+    NotEnded,
+    /// It succeeded; there is nothing to do again.
+    #[error("the job succeeded")]
+    Succeeded,
+    /// The cooldown after its failure still runs.
+    #[error("the job is cooling down")]
+    CoolingDown {
+        /// The earliest retry.
+        until: Timestamp,
+    },
+    /// The same work would fail again.
+    #[error("the failure is permanent")]
+    Permanent,
+    /// No such job.
+    #[error("there is no such job")]
+    NotFound,
+}
+
+/// A job after an event, and what else the store has to write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transition {
+    /// The job as it is now; its version is one higher if anything changed.
+    pub job: Job,
+    /// An attempt that ended with this event, for the history.
+    pub ended: Option<AttemptEnd>,
+    /// What to tell the caller.
+    pub answer: Answer,
+}
+
+/// How an attempt ended, for its row in the history.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AttemptEnd {
+    /// Which one.
+    pub number: i64,
+    /// How.
+    pub outcome: Outcome,
+    /// Why, if not by success.
+    pub error: Option<Failure>,
+}

@@ -1,0 +1,128 @@
+//! The examples do what their readers are told: run as processes of their own, killed in the middle.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
+#![allow(dead_code, unreachable_pub, reason = "the scenarios' kit, of which these tests use a part")]
+
+#[path = "scenarios/api.rs"]
+mod api;
+#[path = "support/client.rs"]
+mod client;
+#[path = "../../coolant-backends/tests/support/mod.rs"]
+mod database;
+#[path = "scenarios/world.rs"]
+mod world;
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use crate::api::{Api, SOON, until};
+use crate::world::on_sqlite;
+
+/// The Python worker; killed when it is dropped. `None`, and says so, without Python.
+fn python_worker(server: &Api) -> Option<Child> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/worker.py");
+    let mut command = Command::new("python3");
+    command.arg(script).arg(format!("http://{}", server.0.address)).args(["SHOUT", "2"]).kill_on_drop(true);
+    match command.spawn() {
+        Ok(child) => Some(child),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            println!("skipped: there is no python3 on this machine");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn shout(texts: &[&str]) -> Value {
+    json!({"job_type": "SHOUT", "payload": {"texts": texts}, "max_attempts": 3, "retry_delays_seconds": [0]})
+}
+
+#[test]
+fn the_python_worker_holds_its_lease_and_reports_what_went_wrong() {
+    on_sqlite(async |world| {
+        let server = world.serve().await;
+        let api = &server.api;
+        let Some(mut worker) = python_worker(api) else { return };
+        // Longer than its lease of 2 s: only beats keep it.
+        let long = api.create(shout(&[&"ab".repeat(20), "c"])).await;
+        let job = api.until_status(&long, "SUCCEEDED").await;
+        assert_eq!(job["result"], json!({"text-0": "AB".repeat(20), "text-1": "C"}));
+        assert_eq!(api.history(&long).await, ["python: succeeded"]);
+
+        let broken = api.create(json!({"job_type": "SHOUT", "payload": {}, "max_attempts": 1})).await;
+        let job = api.until_status(&broken, "FAILED").await;
+        assert_eq!(
+            (&job["last_error_code"], &job["last_error_message"]),
+            (&json!("BROKE"), &json!("KeyError('texts')"))
+        );
+        assert_eq!(job["last_error_class"], "handler_error");
+        assert!(worker.try_wait().unwrap().is_none(), "it works on after a failure");
+        worker.kill().await.unwrap();
+    });
+}
+
+#[test]
+fn the_python_worker_goes_on_where_a_killed_one_was() {
+    on_sqlite(async |world| {
+        let server = world.serve().await;
+        let api = &server.api;
+        let Some(mut first) = python_worker(api) else { return };
+        let id = api.create(shout(&["first", &"x".repeat(600), "third"])).await;
+        let steps = async || api.items(format!("/jobs/{id}/steps")).await.len();
+        until(SOON, async || (steps().await == 1).then_some(())).await;
+        first.kill().await.unwrap();
+
+        // Somebody else does the long text; then the example takes over with two texts done.
+        let request = json!({"wait_seconds": 20, "lease_seconds": 1});
+        let claim = api.claims("helper", request).await.pop().expect("the killed worker's job");
+        assert_eq!(claim.body["steps"], json!({"text-0": "FIRST"}));
+        let body = json!({"lease_token": claim.token, "output": "LONG"});
+        api.0.put(format!("/work/jobs/{id}/steps/text-1"), body).await.expect(200);
+        api.report(&claim, "release", json!({})).await.expect(200);
+
+        let Some(mut second) = python_worker(api) else { return };
+        let job = api.until_status(&id, "SUCCEEDED").await;
+        assert_eq!(job["result"], json!({"text-0": "FIRST", "text-1": "LONG", "text-2": "THIRD"}));
+        let history = ["python: lost, WORKER_LOST", "helper: released", "python: succeeded"];
+        assert_eq!(api.history(&id).await, history);
+        second.kill().await.unwrap();
+    });
+}
+
+#[test]
+fn the_python_worker_waits_out_a_restart_of_the_server() {
+    on_sqlite(async |world| {
+        let server = world.serve().await;
+        let address = server.api.0.address;
+        let Some(mut worker) = python_worker(&server.api) else { return };
+        let id = server.api.create(shout(&["before", &"ab".repeat(10), "after"])).await;
+        let api = server.api;
+        let steps = async || api.items(format!("/jobs/{id}/steps")).await.len();
+        until(SOON, async || (steps().await == 1).then_some(())).await;
+        server.kill().await;
+        let server = world.serve_at(address).await;
+        server.api.until_status(&id, "SUCCEEDED").await;
+        assert!(worker.try_wait().unwrap().is_none());
+        worker.kill().await.unwrap();
+    });
+}
+
+#[tokio::test]
+async fn the_embedded_example_pays_once_however_often_it_is_run() {
+    let tests = std::env::current_exe().unwrap();
+    let example = tests.parent().unwrap().parent().unwrap().join("examples/embedded");
+    if !example.exists() {
+        println!("skipped: the example is not built (`cargo build --examples`, or a run of all tests)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let run = async || {
+        let output = Command::new(&example).current_dir(folder.path()).output().await.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(run().await, "a paid call\nHello, Ada!\n");
+    assert_eq!(run().await, "Hello, Ada!\n");
+}

@@ -1,0 +1,109 @@
+//! Doors: while a job cools down, whoever asks for it in whatever way is told the same instant.
+
+use serde_json::{Value, json};
+
+use crate::api::{Api, number, text};
+use crate::world::World;
+
+/// Asks at every door that has one for a job in this state, and compares what they say.
+async fn compare_doors(world: &World, api: &Api, work: &Value, id: &str) {
+    let job = api.job(id).await;
+    let (at, first) = (text(&job["retry"]["at"]), number(&job["retry"]["in_seconds"]));
+    assert!(first > 0.0);
+    let mut said = vec![first];
+
+    let retry = api.0.post(format!("/jobs/{id}/retry"), json!({})).await;
+    let header = retry.header("retry-after").map(str::to_owned);
+    let refused = retry.expect(429);
+    assert_eq!(refused["code"], "COOLING_DOWN");
+    let left = number(&refused["retry_after_seconds"]);
+    assert_eq!(header, Some(format!("{}", left.ceil())), "whole seconds, rounded up");
+    said.push(left);
+
+    for if_failed in ["return", "retry"] {
+        let mut work = work.clone();
+        work["if_failed"] = json!(if_failed);
+        let submitted = api.submit(&work).await;
+        let header = submitted.header("retry-after").map(str::to_owned);
+        let submitted = submitted.expect(200);
+        assert_eq!((&submitted["job_id"], &submitted["retry"]["at"]), (&json!(id), &json!(at)));
+        let left = number(&submitted["retry"]["in_seconds"]);
+        assert_eq!(header, Some(format!("{}", left.ceil())));
+        said.push(left);
+    }
+
+    api.finds_nothing("w").await;
+    let explained = api.0.get(format!("/jobs/{id}/explain")).await.expect(200);
+    let reason = &explained["reasons"][0];
+    assert_eq!((&reason["reason"], &reason["until"]), (&json!("cooling"), &json!(at)));
+
+    // The command is a door like the others: 75 says that it may pass later.
+    let retried = world.command(&["jobs", "retry", id]).output().await.unwrap();
+    let stderr = String::from_utf8_lossy(&retried.stderr);
+    assert_eq!(retried.status.code(), Some(75), "{stderr}");
+    assert!(stderr.contains("retry possible in"), "{stderr}");
+
+    assert!(said.is_sorted_by(|a, b| a >= b), "time goes one way: {said:?}");
+    // They were asked one after the other, and each says what is left at its moment.
+    assert!(first - said[said.len() - 1] < 20.0, "{said:?}");
+    assert_eq!(api.job(id).await["retry"]["at"], at, "asking moves nothing");
+}
+
+pub(crate) async fn every_door_of_a_failed_job_says_the_same_seconds(world: &World) {
+    let server = world.serve().await;
+    let api = &server.api;
+    let work = json!({"job_type": "PAID", "idempotency_key": "k", "max_attempts": 1});
+    let id = api.create(work.clone()).await;
+    let claim = api.claim("w").await;
+    let failed = api.fail(&claim, "BROKE", "handler_error").await;
+    assert_eq!(failed["status"], "FAILED");
+    let left = number(&failed["retry"]["in_seconds"]);
+    assert!((299.0..=300.0).contains(&left), "the default cooldown is 5 min: {left}");
+    compare_doors(world, api, &work, &id).await;
+
+    let at = &api.job(&id).await["retry"]["at"];
+    let letter = api.0.get(format!("/dlq/{id}")).await.expect(200);
+    assert_eq!((&letter["retry"]["at"], &letter["retry"]["automatic"]), (at, &json!(false)));
+    let plan = api.0.post("/dlq/redrive", json!({"dry_run": false})).await.expect(202);
+    assert_eq!((&plan["matched"], &plan["redriven"]), (&json!(1), &json!(0)));
+    let (reason, message) = (text(&plan["skipped"][0]["reason"]), text(&letter["retry"]["message"]));
+    // "5 min" within the first second, "4 min 59 s" and so on after it.
+    for said in [&message, reason.strip_prefix("cooling down; ").unwrap()] {
+        let left = said.strip_prefix("retry possible in ").unwrap();
+        assert!(left == "5 min" || left.starts_with("4 min "), "{said}");
+    }
+    assert_eq!(api.history(&id).await, ["w: failed, BROKE"]);
+}
+
+pub(crate) async fn every_door_of_a_job_between_two_tries_says_the_same_seconds(world: &World) {
+    let server = world.serve().await;
+    let api = &server.api;
+    let work = json!({"job_type": "PAID", "idempotency_key": "k", "retry_delays_seconds": [60]});
+    let id = api.create(work.clone()).await;
+    let claim = api.claim("w").await;
+    let failed = api.fail(&claim, "BROKE", "handler_error").await;
+    assert_eq!((&failed["status"], &failed["retry"]["automatic"]), (&json!("PENDING"), &json!(true)));
+    let left = number(&failed["retry"]["in_seconds"]);
+    assert!((59.0..=72.0).contains(&left), "60 s and up to a fifth more: {left}");
+    compare_doors(world, api, &work, &id).await;
+    assert_eq!(api.job(&id).await["phase"], "cooling");
+    assert_eq!(api.history(&id).await, ["w: failed, BROKE"]);
+}
+
+pub(crate) async fn an_operator_passes_the_cooldown_on_record(world: &World) {
+    let server = world.serve().await;
+    let api = &server.api;
+    let id = api.create(json!({"job_type": "PAID", "max_attempts": 1})).await;
+    let claim = api.claim("w").await;
+    api.fail(&claim, "BROKE", "handler_error").await;
+    let forced = json!({"force": true, "reason": "the provider says it is mended"});
+    let reopened = api.0.post(format!("/jobs/{id}/retry"), forced).await.expect(202);
+    assert_eq!((&reopened["status"], &reopened["retry"]), (&json!("PENDING"), &json!(null)));
+    let claim = api.claim("w").await;
+    assert_eq!(claim.id, id);
+    api.succeed(&claim, json!(null)).await;
+    let audit = api.items("/audit").await;
+    let entry = (&audit[0]["action"], &audit[0]["target"], &audit[0]["reason"]);
+    assert_eq!(entry, (&json!("job.retry.forced"), &json!(id), &json!("the provider says it is mended")));
+    assert_eq!(api.stat("dlq_message_count").await, 0.0);
+}

@@ -1,0 +1,71 @@
+//! Behaviour that real systems got wrong, shown on the real program: `coolant serve` as a process of its own,
+//! spoken to over HTTP, on SQLite and on PostgreSQL.
+//!
+//! A scenario is written once and stands in the one list below, which runs it on every store. Those that need
+//! a PostgreSQL of their own are in `outage`.
+//!
+//! Always true:
+//! - a test waits for what the API says, with a deadline, never for a time;
+//! - a lease that has to run out is short, and its end is seen by the next claim.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
+
+mod api;
+#[path = "../support/client.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared; each test uses a part of it")]
+mod client;
+#[path = "../../../coolant-backends/tests/support/mod.rs"]
+mod database;
+mod doors;
+mod keys;
+mod leases;
+mod outage;
+mod own_postgres;
+mod redrive;
+mod restarts;
+mod steps;
+mod world;
+
+/// Every scenario, on every store.
+macro_rules! scenarios {
+    ($($file:ident: $($name:ident),+;)+) => {
+        mod sqlite {
+            $($(#[test] fn $name() {
+                crate::world::on_sqlite(async |world| crate::$file::$name(world).await);
+            })+)+
+        }
+        mod postgres {
+            $($(#[test] fn $name() {
+                crate::world::on_postgres(async |world| crate::$file::$name(world).await);
+            })+)+
+        }
+    };
+}
+
+scenarios! {
+    leases:
+        s01_a_zombie_cannot_overwrite_the_newer_result,
+        s02_a_dead_workers_job_comes_back_although_its_name_lives_on,
+        s03_a_job_of_ten_leases_runs_once_beside_an_idle_worker,
+        s04_a_job_that_kills_every_worker_ends_after_three_claims,
+        s05_jobs_given_back_at_a_shutdown_are_as_before,
+        s05_a_job_given_back_fifty_times_is_a_dead_letter;
+    keys:
+        s06_a_storm_of_retries_starts_one_execution,
+        s07_a_permanent_failure_waits_for_a_new_key_or_an_operator,
+        s09_a_key_is_the_same_work_for_one_tenant,
+        s10_a_hundred_submits_at_once_on_two_servers_make_one_job,
+        s10_a_hundred_equal_submits_in_one_batch_make_one_job,
+        s11_a_submit_whose_answer_was_lost_is_found_again;
+    doors:
+        every_door_of_a_failed_job_says_the_same_seconds,
+        every_door_of_a_job_between_two_tries_says_the_same_seconds,
+        an_operator_passes_the_cooldown_on_record;
+    redrive:
+        s12_a_redrive_moves_the_newest_twin_and_the_free_ones_once,
+        s12_a_redrive_goes_on_after_a_crash;
+    restarts:
+        s13_a_killed_server_loses_no_accepted_job;
+    steps:
+        s17_a_second_worker_goes_on_at_chunk_61;
+}
