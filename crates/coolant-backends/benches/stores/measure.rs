@@ -3,6 +3,9 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+/// Times taken of one operation at most.
+pub(crate) const MOST: usize = 1000;
+
 /// Runs an operation from that many callers at once, again and again; gives what was done per second. The
 /// operation says how much it did.
 pub(crate) async fn rate<F, Fut>(span: Duration, callers: usize, operation: F) -> f64
@@ -38,7 +41,7 @@ where
 {
     let began = Instant::now();
     let mut all = Vec::new();
-    while began.elapsed() < span || all.is_empty() {
+    while all.is_empty() || (began.elapsed() < span && all.len() < MOST) {
         all.push(operation().await);
     }
     all.sort_unstable();

@@ -9,22 +9,21 @@ use coolant_core::lifecycle::Event;
 use coolant_core::store::{JobChange, JobFilter, Page, Store};
 
 use crate::Settings;
-use crate::measure::{Latencies, latencies, rate, timed};
+use crate::measure::{Latencies, MOST, latencies, rate, timed};
 use crate::table::{Table, ms, per_second};
 use crate::work;
 
-/// Jobs that have to be pending before claims are measured: no claim comes back short.
+/// Jobs that are pending before each measurement of claims, if that is not more than the backlog.
 const READY: usize = 20_000;
 
 pub(crate) async fn measure(store: &Arc<SqlStore>, settings: &Settings, table: &mut Table) {
     let span = settings.span();
-    work::queue_up_to(store, 2_000).await;
     for max in [1, 10] {
+        work::queue_up_to(store, max * MOST).await;
         let times = latencies(span, || claim_and_settle(store, max)).await;
         table.put(&format!("claim of {max}: p50 / p99"), both(&times));
     }
     submits(store, span, table).await;
-    work::queue_up_to(store, settings.queued.min(READY)).await;
     for (workers, max) in [(1, 1), (1, 10), (1, 100), (8, 1), (8, 10), (8, 100)] {
         work::queue_up_to(store, READY.min(settings.queued)).await;
         let of = Arc::clone(store);
