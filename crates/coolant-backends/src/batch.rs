@@ -228,8 +228,7 @@ impl Lane {
     }
 
     async fn in_transaction(&mut self, conn: &mut Conn, requests: &[Request]) -> StoreResult<Vec<Response>> {
-        conn.begin().await?;
-        let now = self.clock.now(conn).await?;
+        let now = self.clock.begin(conn).await?;
         let mut tally = Tally::default();
         let mut responses: Vec<Option<Response>> = requests.iter().map(|_| None).collect();
         submit_all(conn, requests, now, &mut tally, &mut responses).await?;
