@@ -183,7 +183,7 @@ proptest! {
     ) {
         let ticks = Every(step);
         let mut schedule = schedule(policy, step);
-        let (mut now, mut run) = (at(0), Vec::new());
+        let (mut now, mut run) = (at(0), Vec::<Timestamp>::new());
         for look in looks {
             now = Timestamp::from_millis((now.as_millis() + look).max(0));
             let Some(plan) = schedule.plan(now, &ticks) else { continue };
