@@ -30,6 +30,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0002_documents.sqlite.sql"),
         postgres: include_str!("../migrations/0002_documents.postgres.sql"),
     },
+    Migration {
+        name: "schedules",
+        shared: include_str!("../migrations/0003_schedules.sql"),
+        sqlite: "",
+        postgres: "",
+    },
 ];
 
 /// Locks out other migrating processes on PostgreSQL: "coolant" in ASCII.
