@@ -25,6 +25,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0002_documents.sqlite.sql"),
         postgres: include_str!("../migrations/0002_documents.postgres.sql"),
     },
+    Migration {
+        name: "sql_submit",
+        shared: "",
+        sqlite: "",
+        postgres: include_str!("../migrations/0003_sql_submit.postgres.sql"),
+    },
 ];
 
 /// Locks out other migrating processes on PostgreSQL: "coolant" in ASCII.
