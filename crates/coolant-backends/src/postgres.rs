@@ -15,19 +15,25 @@ use crate::conn::{Columns, Kind, Row, Value, unavailable};
 /// How long a call waits for a connection before the store counts as away.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 
-/// Opens a pool of that many connections at most. Nothing is connected yet.
-pub(crate) fn pool(url: &str, size: usize) -> Result<Pool, StoreError> {
+/// What every connection to a server has in common.
+pub(crate) fn config(url: &str) -> Result<tokio_postgres::Config, StoreError> {
     let mut config: tokio_postgres::Config =
         url.parse().map_err(|error| StoreError::Broken(format!("the store's address is wrong: {error}")))?;
     config.connect_timeout(CONNECT_WAIT);
     config.keepalives_idle(Duration::from_secs(10));
     config.application_name("coolant");
-    // Everything of ours is in a schema of its own, so that no table of the users' is in the way.
-    config.options("-c search_path=coolant,public");
     // Of several hosts the one that takes writes; and none that a failover has left behind.
     config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     // A server that answers no more must not hold a lane for ever.
     config.tcp_user_timeout(Duration::from_secs(15));
+    Ok(config)
+}
+
+/// Opens a pool of that many connections at most. Nothing is connected yet.
+pub(crate) fn pool(url: &str, size: usize) -> Result<Pool, StoreError> {
+    let mut config = config(url)?;
+    // Everything of ours is in a schema of its own, so that no table of the users' is in the way.
+    config.options("-c search_path=coolant,public");
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     Pool::builder(Manager::from_config(config, NoTls, recycling))
         .max_size(size)

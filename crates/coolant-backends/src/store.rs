@@ -26,6 +26,7 @@ use tokio::runtime::Handle;
 use crate::batch::{self, Batcher, Custom, Lane, Request, Response, Source};
 use crate::clock::{StoreClock, TestClock};
 use crate::conn::Conn;
+use crate::hints::{self, Hints};
 use crate::sql::{claim, documents, jobs, operation, stats};
 use crate::{migrate, postgres, sqlite};
 
@@ -110,6 +111,8 @@ pub struct SqlStore {
     runtime: Handle,
     /// When each queue and type was last noted as asked for.
     asked: Mutex<HashMap<(String, String), Timestamp>>,
+    hints: Arc<hints::Line>,
+    _hinting: hints::Task,
 }
 
 enum Readers {
@@ -154,13 +157,17 @@ impl SqlStore {
         let clock = options.clock.map_or(clock, StoreClock::Test);
         let (batcher, intake) = batch::queue();
         let Conn::Sqlite(conn) = conn else { return Err(StoreError::Broken("not a file".into())) };
-        let lane = Lane { intake, source: Source::Own(Some(conn)), clock: clock.clone(), shard: new_shard() };
+        let line = hints::Line::new();
+        let hints = Arc::clone(&line);
+        let source = Source::Own(Some(conn));
+        let lane = Lane { intake, source, clock: clock.clone(), shard: new_shard(), hints };
         std::thread::Builder::new()
             .name("coolant-writer".into())
             .spawn(move || futures::executor::block_on(lane.run()))
             .map_err(crate::conn::unavailable)?;
         let readers = Readers::Files { path: path.to_owned(), idle: Arc::default() };
-        Ok(Arc::new(Self::new(batcher, readers, clock)))
+        let hinting = hints::on_file(path.to_owned(), &line);
+        Ok(Arc::new(Self::new(batcher, readers, clock, (line, hinting))))
     }
 
     async fn open_server(url: &str, options: Options) -> StoreResult<Arc<Self>> {
@@ -173,16 +180,33 @@ impl SqlStore {
         let clock = options.clock.map_or(StoreClock::Database, StoreClock::Test);
         let readers = postgres::pool(url, lanes * 2)?;
         let (batcher, intake) = batch::queue();
+        let line = hints::Line::new();
         for _ in 0..lanes {
             let source = Source::Pool { writers: writers.clone(), readers: readers.clone() };
-            let lane = Lane { intake: intake.clone(), source, clock: clock.clone(), shard: new_shard() };
+            let (intake, hints) = (intake.clone(), Arc::clone(&line));
+            let lane = Lane { intake, source, clock: clock.clone(), shard: new_shard(), hints };
             tokio::spawn(lane.run());
         }
-        Ok(Arc::new(Self::new(batcher, Readers::Pool(readers), clock)))
+        let hinting = hints::on_server(url.to_owned(), Arc::clone(&line));
+        Ok(Arc::new(Self::new(batcher, Readers::Pool(readers), clock, (line, hinting))))
     }
 
-    fn new(batcher: Batcher, readers: Readers, clock: StoreClock) -> Self {
-        Self { batcher, readers, clock, runtime: Handle::current(), asked: Mutex::default() }
+    fn new(
+        batcher: Batcher,
+        readers: Readers,
+        clock: StoreClock,
+        (hints, hinting): (Arc<hints::Line>, hints::Task),
+    ) -> Self {
+        let (runtime, asked) = (Handle::current(), Mutex::default());
+        Self { batcher, readers, clock, runtime, asked, hints, _hinting: hinting }
+    }
+
+    /// Starts to listen to other processes on this store: hears that they changed something that somebody
+    /// may wait for. PostgreSQL tells it at once, a file within about 50 ms, and there this process's own
+    /// changes are heard too. A lost one is made up for by polling.
+    #[must_use]
+    pub fn hints(&self) -> Hints {
+        self.hints.listen()
     }
 
     /// Brings a store's schema up to date; gives how many steps that took.
