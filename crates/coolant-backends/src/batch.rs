@@ -163,7 +163,7 @@ pub(crate) struct Lane {
     pub(crate) clock: StoreClock,
     /// Its own place in counters, so that no two lanes wait for a row.
     pub(crate) shard: i64,
-    pub(crate) hints: Arc<hints::Line>,
+    pub(crate) hints: Arc<hints::Wire>,
 }
 
 impl Lane {
@@ -233,8 +233,7 @@ impl Lane {
     }
 
     async fn in_transaction(&mut self, conn: &mut Conn, requests: &[Request]) -> StoreResult<Vec<Response>> {
-        conn.begin().await?;
-        let now = self.clock.now(conn).await?;
+        let now = self.clock.begin(conn).await?;
         let mut tally = Tally::default();
         let mut responses: Vec<Option<Response>> = requests.iter().map(|_| None).collect();
         submit_all(conn, requests, now, &mut tally, &mut responses).await?;

@@ -6,6 +6,7 @@
 //! | hole | SQLite | PostgreSQL |
 //! |---|---|---|
 //! | `{lock}` | nothing: there is one writer | `FOR UPDATE` |
+//! | `{lock_jobs}` | nothing | `FOR UPDATE OF j` |
 //! | `{skip}` | nothing | `FOR UPDATE SKIP LOCKED` |
 //! | `{rows}` | `(SELECT ?n AS a, …)`, run once a row | `UNNEST($n::text[], …)`, run once |
 //!
@@ -125,10 +126,13 @@ impl Dialect {
     /// The text with its holes filled.
     fn fill(self, text: &str) -> String {
         match self {
-            Self::Sqlite => numbered(&text.replace("{lock}", "").replace("{skip}", "")),
-            Self::Postgres => {
-                text.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")
+            Self::Sqlite => {
+                numbered(&text.replace("{lock}", "").replace("{lock_jobs}", "").replace("{skip}", ""))
             }
+            Self::Postgres => text
+                .replace("{lock}", "FOR UPDATE")
+                .replace("{lock_jobs}", "FOR UPDATE OF j")
+                .replace("{skip}", "FOR UPDATE SKIP LOCKED"),
         }
     }
 

@@ -26,6 +26,7 @@ use tokio_postgres::{AsyncMessage, Connection, NoTls};
 
 use crate::batch::Response;
 use crate::conn::unavailable;
+use crate::postgres::Purpose;
 use crate::{postgres, sqlite};
 
 /// The channel of PostgreSQL that carries hints.
@@ -52,7 +53,7 @@ impl Hints {
 
 /// A store's end of hints: takes what its lanes have done, gives what others say.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct Wire {
     /// Something is to be told.
     news: Notify,
     /// Somebody wants to hear.
@@ -60,7 +61,7 @@ pub(crate) struct Line {
     heard: watch::Sender<u64>,
 }
 
-impl Line {
+impl Wire {
     pub(crate) fn new() -> Arc<Self> {
         let (news, wanted) = (Notify::new(), Notify::new());
         Arc::new(Self { news, wanted, heard: watch::channel(0).0 })
@@ -90,9 +91,10 @@ fn is_news(response: &Response) -> bool {
         Response::Submitted(answers) => answers.iter().any(|Submitted { outcome, record }| {
             matches!(outcome, SubmitOutcome::Created | SubmitOutcome::Reopened) && is_due(&record.job)
         }),
-        Response::Applied(answers) => answers.iter().flatten().any(|Applied { answer, .. }| {
-            matches!(answer, Answer::Done | Answer::Cancelled | Answer::Ended)
-        }),
+        Response::Applied(answers) => answers
+            .iter()
+            .flatten()
+            .any(|Applied { answer, .. }| matches!(answer, Answer::Done | Answer::Cancelled | Answer::Ended)),
         Response::Swept(ended) => *ended > 0,
         Response::Claimed(_) | Response::Done(_) => false,
     }
@@ -113,16 +115,16 @@ impl Drop for Task {
 }
 
 /// Sends and hears hints over a connection of its own, which is made when it is first needed.
-pub(crate) fn on_server(url: String, line: Arc<Line>) -> Task {
+pub(crate) fn on_server(url: String, wire: Arc<Wire>) -> Task {
     let task = tokio::spawn(async move {
         tokio::select! {
-            () = line.wanted.notified() => {}
-            () = line.news.notified() => line.news.notify_one(),
+            () = wire.wanted.notified() => {}
+            () = wire.news.notified() => wire.news.notify_one(),
         }
         let mut pause = RECONNECT.0;
         loop {
             let began = Instant::now();
-            let Err(error) = connected(&url, &line).await;
+            let Err(error) = connected(&url, &wire).await;
             tracing::debug!(%error, "the connection for hints is lost; polling finds what they would tell");
             if began.elapsed() > RECONNECT.1 {
                 pause = RECONNECT.0;
@@ -135,28 +137,26 @@ pub(crate) fn on_server(url: String, line: Arc<Line>) -> Task {
 }
 
 /// Keeps one connection until it breaks.
-async fn connected(url: &str, line: &Arc<Line>) -> StoreResult<Infallible> {
-    let mut config = postgres::config(url)?;
-    // A hint that a crash loses is a hint: it need not wait for a disk.
-    config.options("-c synchronous_commit=off -c idle_session_timeout=0");
+async fn connected(url: &str, wire: &Arc<Wire>) -> StoreResult<Infallible> {
+    let config = postgres::config(url, Purpose::Hint)?;
     let (client, connection) = config.connect(NoTls).await.map_err(postgres::error)?;
     let own = Arc::new(AtomicI32::new(0));
     // Both end with this call, however it ends.
     let mut hearing = JoinSet::new();
-    hearing.spawn(hear(connection, Arc::clone(&own), Arc::clone(line)));
+    hearing.spawn(hear(connection, Arc::clone(&own), Arc::clone(wire)));
     let row = client.query_one("SELECT pg_backend_pid()", &[]).await.map_err(postgres::error)?;
     own.store(row.try_get(0).map_err(postgres::error)?, Ordering::Relaxed);
     client.batch_execute(&format!("LISTEN {CHANNEL}")).await.map_err(postgres::error)?;
     // What was said meanwhile is lost.
-    line.ring();
+    wire.ring();
     loop {
         tokio::select! {
-            () = line.news.notified() => {}
+            () = wire.news.notified() => {}
             _ = hearing.join_next() => return Err(unavailable(Ended)),
         }
         let sent = timeout(LONGEST_SEND, client.batch_execute(&format!("NOTIFY {CHANNEL}"))).await;
         if !matches!(sent, Ok(Ok(()))) {
-            line.news.notify_one();
+            wire.news.notify_one();
             return Err(unavailable(Ended));
         }
         tokio::time::sleep(GAP).await;
@@ -168,7 +168,7 @@ async fn connected(url: &str, line: &Arc<Line>) -> StoreResult<Infallible> {
 struct Ended;
 
 /// Drives a connection, and rings for what others say over it.
-async fn hear<S, T>(mut connection: Connection<S, T>, own: Arc<AtomicI32>, line: Arc<Line>)
+async fn hear<S, T>(mut connection: Connection<S, T>, own: Arc<AtomicI32>, wire: Arc<Wire>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
@@ -177,18 +177,18 @@ where
         if let AsyncMessage::Notification(hint) = message
             && hint.process_id() != own.load(Ordering::Relaxed)
         {
-            line.ring();
+            wire.ring();
         }
     }
 }
 
 /// Watches a file that other processes may write to, once somebody listens, until the store is dropped.
-pub(crate) fn on_file(path: PathBuf, line: &Arc<Line>) -> Task {
-    let watched = Arc::downgrade(line);
-    let line = Arc::clone(line);
+pub(crate) fn on_file(path: PathBuf, wire: &Arc<Wire>) -> Task {
+    let watched = Arc::downgrade(wire);
+    let wire = Arc::clone(wire);
     let task = tokio::spawn(async move {
-        line.wanted.notified().await;
-        drop(line);
+        wire.wanted.notified().await;
+        drop(wire);
         // A thread of its own: a file may make its reader wait.
         let watching = std::thread::Builder::new().name("coolant-hints".into());
         if let Err(error) = watching.spawn(move || watch_file(&path, &watched)) {
@@ -198,17 +198,17 @@ pub(crate) fn on_file(path: PathBuf, line: &Arc<Line>) -> Task {
     Task(task.abort_handle())
 }
 
-fn watch_file(path: &Path, line: &Weak<Line>) {
+fn watch_file(path: &Path, wire: &Weak<Wire>) {
     let mut reader = None;
     let mut last = None;
     loop {
         std::thread::sleep(LOOK_EVERY);
-        let Some(line) = line.upgrade() else { return };
+        let Some(wire) = wire.upgrade() else { return };
         match commits(path, &mut reader) {
             Ok(seen) => {
                 // The writer of this process is another connection as well, and is heard like the others.
                 if last.replace(seen).is_some_and(|last| last != seen) {
-                    line.ring();
+                    wire.ring();
                 }
             }
             Err(_) => reader = None,

@@ -18,7 +18,12 @@ struct Migration {
 }
 
 const MIGRATIONS: &[Migration] = &[
-    Migration { name: "jobs", shared: include_str!("../migrations/0001_jobs.sql"), sqlite: "", postgres: "" },
+    Migration {
+        name: "jobs",
+        shared: include_str!("../migrations/0001_jobs.sql"),
+        sqlite: "",
+        postgres: include_str!("../migrations/0001_jobs.postgres.sql"),
+    },
     Migration {
         name: "documents",
         shared: include_str!("../migrations/0002_documents.sql"),
@@ -70,6 +75,7 @@ pub(crate) async fn migrate(conn: &mut Conn, now_ms: i64) -> StoreResult<usize> 
 async fn migrate_in_transaction(conn: &mut Conn, now_ms: i64) -> StoreResult<usize> {
     let dialect = conn.dialect();
     if dialect == Dialect::Postgres {
+        conn.script("SET LOCAL lock_timeout = 0").await?;
         conn.query("SELECT pg_advisory_xact_lock($1)::text", &[ADVISORY_KEY.into()]).await?;
         conn.script("CREATE SCHEMA IF NOT EXISTS coolant").await?;
     }

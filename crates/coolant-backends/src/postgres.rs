@@ -8,20 +8,53 @@ use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{NoTls, Statement};
+use tokio_postgres::{NoTls, SimpleQueryMessage, Statement};
 
 use crate::conn::{Columns, Kind, Row, Value, unavailable};
 
 /// How long a call waits for a connection before the store counts as away.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 
-/// What every connection to a server has in common.
-pub(crate) fn config(url: &str) -> Result<tokio_postgres::Config, StoreError> {
+/// What connections are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Statements that find each row by an index, again and again.
+    Write,
+    /// Anything that people ask.
+    Read,
+    /// Hints. One that a crash loses need not wait for a disk.
+    Hint,
+}
+
+impl Purpose {
+    /// Everything of ours is in a schema of its own, so that no table of the users' is in the way. Compiling
+    /// a statement costs more than it ever saves here.
+    ///
+    /// Writers ask by key. A plan made while a table was small, or before its first ANALYZE, would scan it
+    /// whole and be kept while it grows: they plan each statement once, and never a scan. What they wait for
+    /// is another writer's commit, except for a key that a caller of `coolant.submit` holds while its own
+    /// transaction is open: that must not hold up a lane, and with it everybody else.
+    const fn settings(self) -> &'static str {
+        match self {
+            Self::Read => "-c search_path=coolant,public -c jit=off",
+            Self::Hint => "-c synchronous_commit=off -c idle_session_timeout=0",
+            Self::Write => {
+                "-c lock_timeout=2s -c search_path=coolant,public -c jit=off \
+                 -c plan_cache_mode=force_generic_plan \
+                 -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+            }
+        }
+    }
+}
+
+/// How to connect for that purpose.
+pub(crate) fn config(url: &str, purpose: Purpose) -> Result<tokio_postgres::Config, StoreError> {
     let mut config: tokio_postgres::Config =
         url.parse().map_err(|error| StoreError::Broken(format!("the store's address is wrong: {error}")))?;
     config.connect_timeout(CONNECT_WAIT);
     config.keepalives_idle(Duration::from_secs(10));
     config.application_name("coolant");
+    config.options(purpose.settings());
     // Of several hosts the one that takes writes; and none that a failover has left behind.
     config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     // A server that answers no more must not hold a lane for ever.
@@ -30,10 +63,8 @@ pub(crate) fn config(url: &str) -> Result<tokio_postgres::Config, StoreError> {
 }
 
 /// Opens a pool of that many connections at most. Nothing is connected yet.
-pub(crate) fn pool(url: &str, size: usize) -> Result<Pool, StoreError> {
-    let mut config = config(url)?;
-    // Everything of ours is in a schema of its own, so that no table of the users' is in the way.
-    config.options("-c search_path=coolant,public");
+pub(crate) fn pool(url: &str, size: usize, purpose: Purpose) -> Result<Pool, StoreError> {
+    let config = config(url, purpose)?;
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     Pool::builder(Manager::from_config(config, NoTls, recycling))
         .max_size(size)
@@ -77,6 +108,17 @@ pub(crate) async fn execute(client: &Object, text: &str, params: &[Value]) -> Re
     let statement = client.prepare_cached(text).await.map_err(error)?;
     let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
     client.execute(&statement, &params).await.map_err(error)
+}
+
+/// Opens a transaction that will write and gives the time in it, in milliseconds: one trip for both.
+pub(crate) async fn begin_at_now(client: &Object) -> Result<i64, StoreError> {
+    let text = "BEGIN; SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
+    let answer = client.simple_query(text).await.map_err(error)?;
+    let time = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).and_then(|ms| ms.parse().ok()),
+        _ => None,
+    });
+    time.ok_or_else(|| StoreError::Broken("the database tells no time".into()))
 }
 
 /// Runs a statement once over all rows, a column an array.

@@ -27,6 +27,7 @@ use crate::batch::{self, Batcher, Custom, Lane, Request, Response, Source};
 use crate::clock::{StoreClock, TestClock};
 use crate::conn::Conn;
 use crate::hints::{self, Hints};
+use crate::postgres::Purpose;
 use crate::sql::{claim, documents, jobs, operation, stats};
 use crate::{migrate, postgres, sqlite};
 
@@ -111,7 +112,7 @@ pub struct SqlStore {
     runtime: Handle,
     /// When each queue and type was last noted as asked for.
     asked: Mutex<HashMap<(String, String), Timestamp>>,
-    hints: Arc<hints::Line>,
+    hints: Arc<hints::Wire>,
     _hinting: hints::Task,
 }
 
@@ -157,8 +158,8 @@ impl SqlStore {
         let clock = options.clock.map_or(clock, StoreClock::Test);
         let (batcher, intake) = batch::queue();
         let Conn::Sqlite(conn) = conn else { return Err(StoreError::Broken("not a file".into())) };
-        let line = hints::Line::new();
-        let hints = Arc::clone(&line);
+        let wire = hints::Wire::new();
+        let hints = Arc::clone(&wire);
         let source = Source::Own(Some(conn));
         let lane = Lane { intake, source, clock: clock.clone(), shard: new_shard(), hints };
         std::thread::Builder::new()
@@ -166,36 +167,36 @@ impl SqlStore {
             .spawn(move || futures::executor::block_on(lane.run()))
             .map_err(crate::conn::unavailable)?;
         let readers = Readers::Files { path: path.to_owned(), idle: Arc::default() };
-        let hinting = hints::on_file(path.to_owned(), &line);
-        Ok(Arc::new(Self::new(batcher, readers, clock, (line, hinting))))
+        let hinting = hints::on_file(path.to_owned(), &wire);
+        Ok(Arc::new(Self::new(batcher, readers, clock, (wire, hinting))))
     }
 
     async fn open_server(url: &str, options: Options) -> StoreResult<Arc<Self>> {
         let lanes = options.lanes.clamp(1, 16);
-        let writers = postgres::pool(url, lanes)?;
+        let writers = postgres::pool(url, lanes, Purpose::Write)?;
         if options.migrate {
             let client = writers.get().await.map_err(postgres::pool_error)?;
             migrate::migrate(&mut Conn::Postgres(client), crate::clock::wall_ms()).await?;
         }
         let clock = options.clock.map_or(StoreClock::Database, StoreClock::Test);
-        let readers = postgres::pool(url, lanes * 2)?;
+        let readers = postgres::pool(url, lanes * 2, Purpose::Read)?;
         let (batcher, intake) = batch::queue();
-        let line = hints::Line::new();
+        let wire = hints::Wire::new();
         for _ in 0..lanes {
             let source = Source::Pool { writers: writers.clone(), readers: readers.clone() };
-            let (intake, hints) = (intake.clone(), Arc::clone(&line));
+            let (intake, hints) = (intake.clone(), Arc::clone(&wire));
             let lane = Lane { intake, source, clock: clock.clone(), shard: new_shard(), hints };
             tokio::spawn(lane.run());
         }
-        let hinting = hints::on_server(url.to_owned(), Arc::clone(&line));
-        Ok(Arc::new(Self::new(batcher, Readers::Pool(readers), clock, (line, hinting))))
+        let hinting = hints::on_server(url.to_owned(), Arc::clone(&wire));
+        Ok(Arc::new(Self::new(batcher, Readers::Pool(readers), clock, (wire, hinting))))
     }
 
     fn new(
         batcher: Batcher,
         readers: Readers,
         clock: StoreClock,
-        (hints, hinting): (Arc<hints::Line>, hints::Task),
+        (hints, hinting): (Arc<hints::Wire>, hints::Task),
     ) -> Self {
         let (runtime, asked) = (Handle::current(), Mutex::default());
         Self { batcher, readers, clock, runtime, asked, hints, _hinting: hinting }
@@ -217,7 +218,8 @@ impl SqlStore {
         let mut conn = match address {
             Address::Sqlite(path) => Conn::Sqlite(sqlite::open_writer(path)?),
             Address::Postgres(url) => {
-                Conn::Postgres(postgres::pool(url, 1)?.get().await.map_err(postgres::pool_error)?)
+                let pool = postgres::pool(url, 1, Purpose::Read)?;
+                Conn::Postgres(pool.get().await.map_err(postgres::pool_error)?)
             }
         };
         migrate::migrate(&mut conn, crate::clock::wall_ms()).await
@@ -290,7 +292,7 @@ impl SqlStore {
 
     /// Writes down who asks for jobs, once a second for each queue and type.
     async fn note_asking(&self, request: &ClaimRequest) -> StoreResult<()> {
-        let now = self.now().await?;
+        let now = self.clock.here();
         let types: Vec<String> = match request.job_types.as_slice() {
             [] => vec![String::new()],
             types => types.iter().map(ToString::to_string).collect(),
@@ -353,8 +355,8 @@ where
 impl Store for SqlStore {
     async fn now(&self) -> StoreResult<Timestamp> {
         match &self.clock {
-            StoreClock::Test(clock) => Ok(clock()),
-            StoreClock::SinceBoot { .. } | StoreClock::Database => {
+            StoreClock::Test(_) | StoreClock::SinceBoot { .. } => Ok(self.clock.here()),
+            StoreClock::Database => {
                 let clock = self.clock.clone();
                 self.read(move |conn| async move { clock.now(conn).await }.boxed()).await
             }

@@ -69,6 +69,7 @@ impl Effects {
                 token.0.into(),
                 step.into(),
                 job.spec.tenant.as_str().into(),
+                job.spec.queue.as_str().into(),
                 now.as_millis().into(),
                 call.upstream.as_deref().into(),
                 call.model.as_deref().into(),
@@ -184,6 +185,7 @@ const LEDGER: Columns<'_> = &[
     ("attempt", Kind::Int),
     ("step", Kind::Text),
     ("tenant", Kind::Text),
+    ("queue", Kind::Text),
     ("at", Kind::Int),
     ("upstream", Kind::Text),
     ("model", Kind::Text),
@@ -233,8 +235,8 @@ async fn save_usage(
     );
     conn.query_rows(&text, &[], USED, used).await?;
     conn.query_rows(
-        "INSERT INTO ledger (id, job_id, attempt, step, tenant, at, upstream, model, input_tokens, \
-         output_tokens, cost_nanos) SELECT id, job_id, attempt, step, tenant, at, upstream, model, \
+        "INSERT INTO ledger (id, job_id, attempt, step, tenant, queue, at, upstream, model, input_tokens, \
+         output_tokens, cost_nanos) SELECT id, job_id, attempt, step, tenant, queue, at, upstream, model, \
          input_tokens, output_tokens, cost_nanos FROM {rows} RETURNING id",
         &[],
         LEDGER,

@@ -95,8 +95,7 @@ pub(crate) fn job_columns(prefix: &str) -> String {
 
 /// A row of `job_specs`.
 pub(crate) fn encode_spec(new: &NewJob) -> StoreResult<Vec<Value>> {
-    let JobSpec { tenant, idempotency_key, upstreams, tags, trace_id, expires_at, policy, .. } =
-        &*new.spec;
+    let JobSpec { tenant, idempotency_key, upstreams, tags, trace_id, expires_at, policy, .. } = &*new.spec;
     let text = SpecText {
         upstreams: upstreams.clone(),
         tags: tags.clone(),

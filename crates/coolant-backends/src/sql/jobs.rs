@@ -24,17 +24,10 @@ fn id_rows<'a>(ids: impl IntoIterator<Item = &'a JobId>) -> Vec<Vec<Value>> {
 /// Jobs to be changed, their rows locked in the order of their ids, so that two writers cannot wait for
 /// each other.
 pub(crate) async fn load_locked(conn: &mut Conn, ids: &BTreeSet<JobId>) -> StoreResult<BTreeMap<JobId, Job>> {
-    conn.query_rows(
-        "SELECT count(*) FROM (SELECT j.id FROM jobs j JOIN {rows} ON r.id = j.id ORDER BY j.id {lock}) AS locked",
-        &[],
-        ID,
-        id_rows(ids),
-    )
-    .await?;
-    // A statement of its own: it sees what those who held the locks before have left.
+    // Who waited for a lock gets the row as it was left: PostgreSQL reads it again.
     let text = format!(
         "SELECT {}, s.idempotency_key, s.spec FROM {{rows}} \
-         JOIN jobs j ON j.id = r.id JOIN job_specs s ON s.job_id = j.id",
+         JOIN jobs j ON j.id = r.id JOIN job_specs s ON s.job_id = j.id ORDER BY j.id {{lock_jobs}}",
         job_columns("j.")
     );
     let rows = conn.query_rows(&text, &[], ID, id_rows(ids)).await?;
