@@ -275,7 +275,7 @@ BEGIN
     END IF;
     differ := coolant.submit_differences(found_job.payload, asked);
     IF found_job.job_type <> of_type THEN
-        differ := 'job_type' || differ;
+        differ := array_prepend('job_type'::text, differ);
     END IF;
     IF differ <> '{}' THEN
         RAISE EXCEPTION USING ERRCODE = 'CL422', COLUMN = 'idempotency_key',

@@ -66,7 +66,7 @@ def main(url):
         conn.execute(
             "SELECT * FROM coolant.submit('MAIL', priority => %s, delay_seconds => %s, lease_seconds => %s,"
             " retry_delays_seconds => %s, upstreams => %s, tags => %s, max_attempts => %s)",
-            [3, 60, 0.5, [1, 2.5], ["a/b", "c"], Jsonb({"team": "search"}), 2],
+            [3, 60, 0.5, [1.0, 2.5], ["a/b", "c"], Jsonb({"team": "search"}), 2],
         )
         # Many rows of one statement.
         cursor = conn.execute(
