@@ -131,19 +131,31 @@ pub(crate) async fn query_unnest(
 ) -> Result<Vec<Row>, StoreError> {
     let statement = client.prepare_cached(text).await.map_err(error)?;
     let arrays = arrays(columns, rows)?;
-    let params: Vec<&(dyn ToSql + Sync)> = params
-        .iter()
-        .map(|value| value as &(dyn ToSql + Sync))
-        .chain(arrays.iter().map(|array| &**array as &(dyn ToSql + Sync)))
-        .collect();
-    let rows = client.query(&statement, &params).await.map_err(error)?;
+    let rows = client.query(&statement, &all(params, &arrays)).await.map_err(error)?;
     read(&statement, &rows)
 }
 
-fn arrays(
+/// The same for the effect alone; gives how many rows were touched.
+pub(crate) async fn execute_unnest(
+    client: &Object,
+    text: &str,
+    params: &[Value],
     columns: Columns<'_>,
     rows: Vec<Vec<Value>>,
-) -> Result<Vec<Box<dyn ToSql + Sync + Send>>, StoreError> {
+) -> Result<u64, StoreError> {
+    let statement = client.prepare_cached(text).await.map_err(error)?;
+    let arrays = arrays(columns, rows)?;
+    client.execute(&statement, &all(params, &arrays)).await.map_err(error)
+}
+
+type Array = Box<dyn ToSql + Sync + Send>;
+
+fn all<'a>(params: &'a [Value], arrays: &'a [Array]) -> Vec<&'a (dyn ToSql + Sync)> {
+    let params = params.iter().map(|value| value as &(dyn ToSql + Sync));
+    params.chain(arrays.iter().map(|array| &**array as &(dyn ToSql + Sync))).collect()
+}
+
+fn arrays(columns: Columns<'_>, rows: Vec<Vec<Value>>) -> Result<Vec<Array>, StoreError> {
     let count = rows.len();
     let mut by_column: Vec<Vec<Value>> = columns.iter().map(|_| Vec::with_capacity(count)).collect();
     for row in rows {
@@ -154,7 +166,7 @@ fn arrays(
     columns.iter().zip(by_column).map(|((name, kind), values)| array(name, *kind, values)).collect()
 }
 
-fn array(name: &str, kind: Kind, values: Vec<Value>) -> Result<Box<dyn ToSql + Sync + Send>, StoreError> {
+fn array(name: &str, kind: Kind, values: Vec<Value>) -> Result<Array, StoreError> {
     let wrong = |value: &Value| StoreError::Broken(format!("column `{name}` cannot hold {value:?}"));
     macro_rules! typed {
         ($variant:ident) => {

@@ -1,6 +1,10 @@
 //! Publishing under a lease, on both databases.
 
-#![allow(clippy::unwrap_used)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test ends where it goes wrong, and says what it skips"
+)]
 
 mod support;
 

@@ -78,6 +78,10 @@ pub(crate) fn load() -> String {
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
+pub(crate) fn load_of_a_minute() -> String {
+    load().split(' ').next().unwrap_or_default().to_owned()
+}
+
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(0, std::num::NonZero::get)
 }

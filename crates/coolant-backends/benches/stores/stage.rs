@@ -9,7 +9,7 @@ use coolant_core::lifecycle::Event;
 use coolant_core::store::{JobChange, JobFilter, Page, Store};
 
 use crate::Settings;
-use crate::measure::{Latencies, MOST, latencies, rate, timed};
+use crate::measure::{self, Latencies, MOST, latencies, rate, timed};
 use crate::table::{Table, ms, per_second};
 use crate::work;
 
@@ -35,10 +35,12 @@ pub(crate) async fn measure(store: &Arc<SqlStore>, settings: &Settings, table: &
             }
         })
         .await;
-        table.put(&format!("claim and settle {max} at a time, {workers} workers"), per_second(settled));
+        let row = format!("claim and settle {max} at a time, {}", counted(workers, "worker"));
+        table.put(&row, per_second(settled));
     }
     heartbeats(store, span, table).await;
     reads(store, span, table).await;
+    table.put("load of the machine, 1 min", measure::load_of_a_minute());
 }
 
 /// Gives how long the claim took.
@@ -58,7 +60,7 @@ async fn submits(store: &Arc<SqlStore>, span: Duration, table: &mut Table) {
             async move { store.submit(work::jobs(size)).await.unwrap().len() }
         })
         .await;
-        table.put(&format!("submit {size} a call, {callers} callers"), per_second(submitted));
+        table.put(&format!("submit {size} a call, {}", counted(callers, "caller")), per_second(submitted));
     }
 }
 
@@ -92,6 +94,11 @@ async fn reads(store: &Arc<SqlStore>, span: Duration, table: &mut Table) {
     let groups = || async { timed(store.dlq_groups(&work::any())).await.1 };
     let times = latencies(span, groups).await;
     table.put("groups of the dead-letter queue: p50 / p99", both(&times));
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
 
 fn both(times: &Latencies) -> String {

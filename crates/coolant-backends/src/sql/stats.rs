@@ -210,11 +210,19 @@ impl Question<'_> {
     /// A statement that gives one row of numbers. In its text `{of_queue}` is the condition of the queue, and
     /// `{since}` the instant.
     async fn numbers<const N: usize>(&mut self, text: &str) -> StoreResult<[i64; N]> {
-        let mut params: Vec<Value> = Vec::new();
+        self.numbers_with(text, Vec::new()).await
+    }
+
+    /// The same with more parameters, `$1` and on.
+    async fn numbers_with<const N: usize>(
+        &mut self,
+        text: &str,
+        mut params: Vec<Value>,
+    ) -> StoreResult<[i64; N]> {
         let mut text = text.to_owned();
         if text.contains("{since}") {
             params.push(self.since.as_millis().into());
-            text = text.replace("{since}", "$1");
+            text = text.replace("{since}", &format!("${}", params.len()));
         }
         // Left out where all queues are asked for, not `$2 = '' OR …`: a plan made for both is bad for each.
         let condition = self.queue.map(|queue| {
@@ -238,12 +246,10 @@ impl Question<'_> {
         }
         // Counted from the longest: a twentieth of the jobs is sorted, not all of them.
         let skip = count - (count * 95 + 99) / 100;
-        let [ms] = self
-            .numbers(&format!(
-                "SELECT finished_at - started_at FROM jobs WHERE finished_at >= {{since}} AND started_at IS NOT \
-                 NULL{{of_queue}} ORDER BY finished_at - started_at DESC LIMIT 1 OFFSET {skip}"
-            ))
-            .await?;
+        let text = "SELECT finished_at - started_at FROM jobs WHERE finished_at >= {since} \
+                    AND started_at IS NOT NULL{of_queue} ORDER BY finished_at - started_at DESC \
+                    LIMIT 1 OFFSET $1";
+        let [ms] = self.numbers_with(text, vec![skip.into()]).await?;
         Ok(Some(Duration::from_millis(u64::try_from(ms).unwrap_or_default())))
     }
 }

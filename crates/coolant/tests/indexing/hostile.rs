@@ -9,8 +9,9 @@ use std::os::unix::fs::symlink;
 use zip::CompressionMethod;
 use zip::write::SimpleFileOptions;
 
+use crate::database::Database;
 use crate::fixtures::{numbered, pages, pdf};
-use crate::kit::{Site, counts, failed, texts};
+use crate::kit::{Site, counts, failed, postgres_url, texts};
 
 const DAMAGED: Option<&str> = Some("DOCUMENT_DAMAGED");
 const ENCRYPTED: Option<&str> = Some("DOCUMENT_ENCRYPTED");
@@ -24,7 +25,20 @@ type Hostile = (&'static str, Vec<u8>, Option<&'static str>);
 
 #[tokio::test]
 async fn every_hostile_file_has_its_exact_answer_and_harms_no_other() {
-    let site = Site::new().limited_to_gib(2).env("COOLANT_PARSER_SECONDS", "20");
+    hostile_and_good(Site::new()).await;
+}
+
+#[tokio::test]
+async fn postgres_every_hostile_file_has_its_exact_answer_and_harms_no_other() {
+    let Some(database) = Database::create().await else { return };
+    let site = Site::new().store(Some(postgres_url(&database)));
+    site.run(["migrate"]).await.expect(0);
+    hostile_and_good(site).await;
+    database.drop_it().await;
+}
+
+async fn hostile_and_good(site: Site) {
+    let site = site.limited_to_gib(2).env("COOLANT_PARSER_SECONDS", "20");
     let table: Vec<Hostile> =
         hostile_pdfs().into_iter().chain(hostile_office()).chain(hostile_texts()).collect();
     let (mut right, mut good) = (BTreeMap::new(), 0);

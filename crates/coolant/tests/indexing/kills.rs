@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use coolant_backends::Address;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
@@ -12,7 +11,7 @@ use serde_json::Value;
 use crate::client::Client;
 use crate::database::Database;
 use crate::fixtures::pages;
-use crate::kit::{Site, counts, failed};
+use crate::kit::{Site, counts, failed, postgres_url};
 use crate::provider::Provider;
 
 const DOCUMENTS: usize = 40;
@@ -32,14 +31,14 @@ async fn ten_kills_during_an_update_leave_the_old_version_searchable() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_ten_kills_cost_at_most_a_batch_each() {
     let Some(database) = Database::create().await else { return };
-    Killing::new(Some(url(&database)), BATCH).await.first_indexing().await;
+    Killing::new(Some(postgres_url(&database)), BATCH).await.first_indexing().await;
     database.drop_it().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_ten_kills_during_an_update_leave_the_old_version_searchable() {
     let Some(database) = Database::create().await else { return };
-    Killing::new(Some(url(&database)), BATCH).await.update().await;
+    Killing::new(Some(postgres_url(&database)), BATCH).await.update().await;
     database.drop_it().await;
 }
 
@@ -67,13 +66,6 @@ async fn a_long_document_goes_on_where_it_was_killed() {
     assert_eq!(counts(&report), [1, 0, 0, 0, PAGES as u64, 0]);
     assert_eq!((provider.paid(), provider.distinct()), (PAGES + 5 * BATCH, PAGES));
     site.examine().await;
-}
-
-fn url(database: &Database) -> String {
-    match database.address() {
-        Address::Postgres(url) => url,
-        Address::Sqlite(_) => unreachable!("a PostgreSQL database"),
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

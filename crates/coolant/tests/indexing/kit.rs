@@ -6,6 +6,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use coolant_backends::Address;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -13,6 +14,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStderr, Command};
 
 use crate::client::Client;
+use crate::database::Database;
 use crate::provider::Provider;
 
 /// Longest that a command may take: everything here ends within seconds on an idle machine.
@@ -272,4 +274,12 @@ async fn read(pipe: Option<impl AsyncRead + Unpin>) -> String {
 pub fn texts(hits: &[Value]) -> String {
     let texts: Vec<&str> = hits.iter().map(|hit| hit["text"].as_str().unwrap()).collect();
     texts.join("\n").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The address of a database as `--store` takes it.
+pub fn postgres_url(database: &Database) -> String {
+    match database.address() {
+        Address::Postgres(url) => url,
+        Address::Sqlite(_) => unreachable!("it is PostgreSQL"),
+    }
 }

@@ -2,7 +2,12 @@
 //! paid, whatever happens meanwhile.
 
 #![cfg(unix)]
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "test code that each module uses in part")]
+#![allow(dead_code, unreachable_pub, reason = "test code that each module uses in part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test ends where it goes wrong, and prints its seed"
+)]
 
 #[path = "../support/client.rs"]
 mod client;

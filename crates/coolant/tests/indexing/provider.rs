@@ -69,7 +69,7 @@ impl Provider {
             for stream in listener.incoming().flatten() {
                 let desk = Arc::clone(&at_desk);
                 std::thread::spawn(move || {
-                    let _ = desk.serve(stream);
+                    let _ = desk.serve(&stream);
                 });
             }
         });
@@ -168,11 +168,11 @@ impl Provider {
 }
 
 impl Desk {
-    fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
+    fn serve(&self, stream: &TcpStream) -> std::io::Result<()> {
         let mut reader = BufReader::new(stream.try_clone()?);
         while let Some((key, inputs)) = read_call(&mut reader)? {
             let reply = self.receive(key, &inputs);
-            if !answer(&stream, &reply, &inputs)? {
+            if !answer(stream, &reply, &inputs)? {
                 return Ok(());
             }
         }
