@@ -36,6 +36,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: "",
         postgres: "",
     },
+    Migration {
+        name: "sql_submit",
+        shared: "",
+        sqlite: "",
+        postgres: include_str!("../migrations/0004_sql_submit.postgres.sql"),
+    },
 ];
 
 /// Locks out other migrating processes on PostgreSQL: "coolant" in ASCII.
@@ -75,6 +81,7 @@ pub(crate) async fn migrate(conn: &mut Conn, now_ms: i64) -> StoreResult<usize> 
 async fn migrate_in_transaction(conn: &mut Conn, now_ms: i64) -> StoreResult<usize> {
     let dialect = conn.dialect();
     if dialect == Dialect::Postgres {
+        conn.script("SET LOCAL lock_timeout = 0").await?;
         conn.query("SELECT pg_advisory_xact_lock($1)::text", &[ADVISORY_KEY.into()]).await?;
         conn.script("CREATE SCHEMA IF NOT EXISTS coolant").await?;
     }

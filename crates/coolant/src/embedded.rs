@@ -76,7 +76,9 @@ impl Coolant {
         let address = Address::parse(store)?;
         let migrate = matches!(address, Address::Sqlite(_));
         let store = SqlStore::open(&address, Options { migrate, ..Options::default() }).await?;
-        Ok(Self::with_store(store))
+        let coolant = Self::with_store(Arc::clone(&store) as Arc<dyn Store>);
+        coolant.bell.ring_for_others(&store);
+        Ok(coolant)
     }
 
     /// Over a store that is open and migrated.

@@ -26,6 +26,9 @@ pub(super) async fn submit(app: App, args: SubmitArgs, output: &Output) -> Comma
         if_failed: if args.retry { IfFailed::Retry } else { IfFailed::Return },
         ..SubmitRequest::default()
     };
+    if args.wait {
+        app.listen_to_others();
+    }
     let answer = app.engine.submit(&Caller::local(), request).await?;
     let id = answer.job.record.job.id;
     if args.wait {
