@@ -119,7 +119,8 @@ fn of_two_processes_that_race_for_a_tick_one_makes_its_job() {
         for _ in 0..10 {
             world.advance(1);
             let (a, b) = tokio::join!(world.a.look(), world.b.look());
-            (a.unwrap(), b.unwrap());
+            a.unwrap();
+            b.unwrap();
         }
         let expected: Vec<_> = (1..=10).map(|second| format!("T00:00:{second:02}")).collect();
         assert_eq!(world.a.ticks("s").await.iter().map(|t| &t[2..]).collect::<Vec<_>>(), expected);
@@ -181,7 +182,8 @@ fn ticks_that_nobody_looked_at_are_caught_up_as_the_policy_says() {
         world.a.set("often", "*/30 * * * * *", CatchUp::All).await;
         world.advance(4 * 3600 + 1200);
         let (a, b) = tokio::join!(world.a.look(), world.b.look());
-        (a.unwrap(), b.unwrap());
+        a.unwrap();
+        b.unwrap();
         assert!(world.a.ticks("skip").await.is_empty());
         assert_eq!(world.a.ticks("latest").await, ["01T04:00:00"]);
         assert_eq!(world.a.ticks("all").await, [1, 2, 3, 4].map(|hour| format!("01T0{hour}:00:00")));
@@ -311,7 +313,8 @@ fn more_schedules_than_one_go_takes_are_all_carried_out() {
         }
         world.advance(10);
         let (a, b) = tokio::join!(world.a.look(), world.b.look());
-        (a.unwrap(), b.unwrap());
+        a.unwrap();
+        b.unwrap();
         let stats = world.a.store.stats(None, Duration::from_secs(3600)).await.unwrap();
         assert_eq!(stats.queue_depth, 130);
     });
