@@ -82,6 +82,21 @@ pub(crate) fn query_each(
     Ok(found)
 }
 
+/// Runs a statement once for each row and gives how many rows all runs touched.
+pub(crate) fn execute_each(
+    conn: &Connection,
+    text: &str,
+    params: &[Value],
+    rows: &[Vec<Value>],
+) -> Result<u64, StoreError> {
+    let mut statement = conn.prepare_cached(text).map_err(error)?;
+    let mut touched = 0;
+    for row in rows {
+        touched += statement.execute(rusqlite::params_from_iter(params.iter().chain(row))).map_err(error)?;
+    }
+    Ok(touched as u64)
+}
+
 fn run<'a>(
     statement: &mut CachedStatement<'_>,
     params: impl Iterator<Item = &'a Value>,
