@@ -21,7 +21,8 @@ async fn ticks(api: &Api, name: &str) -> Vec<i64> {
 }
 
 pub(crate) async fn each_tick_of_a_schedule_is_one_job_on_two_servers(world: &World) {
-    let (first, second) = tokio::join!(world.serve(), world.serve());
+    let first = world.serve().await;
+    let second = world.serve().await;
     let body = json!({"cron": "* * * * * *", "job": {"job_type": "PAID"}});
     first.api.0.put("/schedules/each-second", body).await.expect(201);
     let enough = async || Some(ticks(&second.api, "each-second").await).filter(|ticks| ticks.len() >= 5);
