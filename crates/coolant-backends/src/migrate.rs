@@ -31,10 +31,16 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/0002_documents.postgres.sql"),
     },
     Migration {
+        name: "schedules",
+        shared: include_str!("../migrations/0003_schedules.sql"),
+        sqlite: "",
+        postgres: "",
+    },
+    Migration {
         name: "sql_submit",
         shared: "",
         sqlite: "",
-        postgres: include_str!("../migrations/0003_sql_submit.postgres.sql"),
+        postgres: include_str!("../migrations/0004_sql_submit.postgres.sql"),
     },
 ];
 

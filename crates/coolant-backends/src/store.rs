@@ -1,5 +1,7 @@
 //! The SQL store: opens either database, and answers what `coolant_core`'s contracts ask.
 
+mod schedules;
+
 use std::any::Any;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

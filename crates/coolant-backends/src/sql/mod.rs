@@ -8,5 +8,6 @@ pub(crate) mod counters;
 pub(crate) mod documents;
 pub(crate) mod jobs;
 pub(crate) mod operation;
+pub(crate) mod schedules;
 pub(crate) mod stats;
 pub(crate) mod submit;

@@ -49,7 +49,7 @@ pub(super) async fn submit(app: App, args: SubmitArgs, output: &Output) -> Comma
 }
 
 /// JSON as it is, from a file, or from standard input.
-fn payload(text: &str) -> Result<Value, CommandError> {
+pub(super) fn payload(text: &str) -> Result<Value, CommandError> {
     let (text, from) = match text.strip_prefix('@') {
         _ if text == "-" => {
             let read = std::io::read_to_string(std::io::stdin());
