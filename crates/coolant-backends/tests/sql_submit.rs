@@ -11,9 +11,11 @@ use std::time::Duration;
 use coolant_backends::{Options, SqlStore};
 use coolant_core::fingerprint::same_meaning;
 use coolant_core::job::{JobId, JobRecord, JobSpec, JobState, Policy};
+use coolant_core::lifecycle::Event;
+use coolant_core::money::{Money, Usage};
 use coolant_core::names::{IdempotencyKey, JobType, LockKey, Queue, Tenant, Upstream};
 use coolant_core::store::{
-    ClaimRequest, IfFailed, NewJob, Start, Store, StoreError, SubmitOutcome, Submitted,
+    ClaimRequest, IfFailed, JobChange, NewJob, Start, Store, StoreError, SubmitOutcome, Submitted,
 };
 use coolant_core::time::Timestamp;
 use serde_json::{Value, json};
@@ -201,6 +203,25 @@ fn a_key_is_one_job_whichever_door_it_came_by() {
         // A key belongs to a tenant.
         let (_, outcome) = say(&raw, &call("'OTHER', idempotency_key => 'http', tenant => 't'")).await;
         assert_eq!(outcome, "created");
+        database
+    });
+}
+
+#[test]
+fn work_that_a_submit_finds_done_counts_as_money_saved() {
+    with(|store, raw, database| async move {
+        let (id, _) = say(&raw, &with_payload("k", "{}")).await;
+        let token = store.claim(any()).await.unwrap()[0].lease.token;
+        let cost = Money::from_nanos(1_500);
+        let usage =
+            Usage { upstream: None, model: None, input_tokens: 1, output_tokens: 1, cost: Some(cost) };
+        let success = Event::Succeed { token, result: json!(1), usage: vec![usage] };
+        store.apply(vec![JobChange::new(id, success)]).await.unwrap()[0].as_ref().unwrap();
+        for _ in 0..2 {
+            assert_eq!(say(&raw, &with_payload("k", "{}")).await, (id, "existing".into()));
+        }
+        let saved = "SELECT sum(value)::text FROM counters WHERE name = 'saved_nanos'";
+        assert_eq!((raw.ask(saved).await.as_str(), duplicates(&raw).await.as_str()), ("3000", "2"));
         database
     });
 }
