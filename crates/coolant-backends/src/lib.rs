@@ -9,6 +9,7 @@ mod clock;
 pub mod conformance;
 mod conn;
 mod migrate;
+mod pgvector;
 mod postgres;
 mod sql;
 mod sqlite;
