@@ -3,7 +3,7 @@
 //! Always true:
 //! - a vector is kept in the transaction that books its call, before the next call starts;
 //! - a chunk whose content has a vector of the same model is not embedded again, whichever version or
-//!   document of the tenant it came from;
+//!   document of the tenant it came from, also if another job of this process embeds it just now;
 //! - the new version is published whole, under the job's lease, and only with a vector for every chunk;
 //! - in all jobs of a process together, no more inputs are in flight at a provider than one batch holds: a
 //!   process that dies has at most one batch to pay again.
@@ -17,14 +17,15 @@ use coolant_core::documents::{
 };
 use coolant_core::failure::FailureClass;
 use coolant_core::handler::{Context, Handler, HandlerError};
+use coolant_core::money::Usage;
 use coolant_core::names::{DocumentId, Tenant};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::sync::Semaphore;
 
 use crate::chunk::{Chunk, Section, chunk_hash};
-use crate::embed::{BatchLimits, EmbedError, batches};
+use crate::embed::{self, EmbedError, batches};
 use crate::failure::embedding_failure;
+use crate::in_flight::InFlight;
 use crate::pipeline::{Pipeline, Text};
 use crate::terms;
 
@@ -32,8 +33,7 @@ use crate::terms;
 pub struct DocumentIndex {
     documents: Arc<dyn DocumentStore>,
     pipeline: Arc<Pipeline>,
-    /// Inputs that may be in flight at the provider.
-    in_flight: Semaphore,
+    in_flight: InFlight,
 }
 
 /// What to index.
@@ -119,8 +119,7 @@ impl DocumentIndex {
     /// A handler over that store.
     #[must_use]
     pub fn new(documents: Arc<dyn DocumentStore>, pipeline: Arc<Pipeline>) -> Self {
-        let in_flight =
-            Semaphore::new(pipeline.embedder.batch_limits().items.clamp(1, Semaphore::MAX_PERMITS));
+        let in_flight = InFlight::new(pipeline.embedder.batch_limits().items);
         Self { documents, pipeline, in_flight }
     }
 
@@ -172,12 +171,7 @@ impl DocumentIndex {
 
     /// Sees to it that every chunk has a vector; gives how many were made for this job, over all attempts.
     async fn embed(&self, ctx: &Context, tenant: &Tenant, chunks: &[Prepared]) -> Result<u64, HandlerError> {
-        let model = self.pipeline.embedding_fingerprint();
-        let hashes: Vec<ContentHash> = chunks.iter().map(|prepared| prepared.hash).collect();
-        let known = self.documents.known_vectors(tenant, &model, &hashes).await?;
-        let mut seen: HashSet<ContentHash> = known.into_iter().collect();
-        let missing: Vec<&Prepared> = chunks.iter().filter(|prepared| seen.insert(prepared.hash)).collect();
-        let earlier: u64 = ctx
+        let mut embedded: u64 = ctx
             .finished_steps()
             .iter()
             .filter(|(name, _)| name.starts_with(STEP))
@@ -185,56 +179,83 @@ impl DocumentIndex {
             .map(|batch| batch.embedded)
             .sum();
         let total = chunks.len() as u64;
-        let mut done = total - missing.len() as u64;
-        ctx.progress(done, Some(total), "chunks");
-        let tokens: Vec<u32> = missing.iter().map(|prepared| prepared.chunk.tokens).collect();
-        for range in batches(&tokens, self.limits()) {
-            let batch = &missing[range];
-            self.embed_batch(ctx, tenant, &model, batch).await?;
-            done += batch.len() as u64;
-            ctx.progress(done, Some(total), "chunks");
+        let mut seen = HashSet::new();
+        let each = chunks.iter().filter(|prepared| seen.insert(prepared.hash)).collect();
+        let mut missing = self.unknown(tenant, each).await?;
+        let mut left = missing.len();
+        // Once for the chunks that are this job's to embed, then for those that another one had in flight.
+        while !missing.is_empty() {
+            let mut elsewhere = Vec::new();
+            let tokens: Vec<u32> = missing.iter().map(|prepared| prepared.chunk.tokens).collect();
+            for range in batches(&tokens, self.pipeline.embedder.batch_limits()) {
+                let batch = &missing[range];
+                ctx.progress(total - left as u64, Some(total), "chunks");
+                let (made, others) = self.embed_batch(ctx, tenant, batch).await?;
+                embedded += made;
+                left -= batch.len() - others.len();
+                elsewhere.extend(others);
+            }
+            self.in_flight.gone(tenant, &hashes(&elsewhere)).await;
+            missing = self.unknown(tenant, elsewhere).await?;
+            left = missing.len();
         }
-        Ok(earlier + missing.len() as u64)
+        Ok(embedded)
     }
 
-    fn limits(&self) -> BatchLimits {
-        self.pipeline.embedder.batch_limits()
+    /// Those of the chunks whose content has no vector yet.
+    async fn unknown<'a>(
+        &self,
+        tenant: &Tenant,
+        mut chunks: Vec<&'a Prepared>,
+    ) -> Result<Vec<&'a Prepared>, HandlerError> {
+        let model = self.pipeline.embedding_fingerprint();
+        let known = self.documents.known_vectors(tenant, &model, &hashes(&chunks)).await?;
+        let known: HashSet<ContentHash> = known.into_iter().collect();
+        chunks.retain(|prepared| !known.contains(&prepared.hash));
+        Ok(chunks)
     }
 
-    /// Embeds some chunks in one call, or in halves where the provider finds them too many.
-    async fn embed_batch(
+    /// Embeds some chunks in one call, or in halves where the provider finds them too many. Gives how many
+    /// it embedded, and those that another job has in flight.
+    async fn embed_batch<'a>(
         &self,
         ctx: &Context,
         tenant: &Tenant,
-        model: &str,
-        batch: &[&Prepared],
-    ) -> Result<(), HandlerError> {
-        let mut waiting = vec![batch];
-        while let Some(batch) = waiting.pop() {
+        batch: &[&'a Prepared],
+    ) -> Result<(u64, Vec<&'a Prepared>), HandlerError> {
+        // Held until the vectors are kept: only then is the batch out of danger.
+        let room = self.in_flight.room(batch.len()).await?;
+        let taken = self.in_flight.take(tenant, &hashes(batch));
+        let ours: HashSet<ContentHash> = taken.hashes().into_iter().collect();
+        let (ours, others): (Vec<_>, Vec<_>) =
+            batch.iter().copied().partition(|prepared| ours.contains(&prepared.hash));
+        // Another job may have finished some of them since they were looked up.
+        let ours = self.unknown(tenant, ours).await?;
+        let mut waiting = vec![ours.as_slice()];
+        while let Some(batch) = waiting.pop().filter(|batch| !batch.is_empty()) {
             let inputs: Vec<String> = batch.iter().map(|prepared| prepared.chunk.text.clone()).collect();
-            let permits = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
-            // Held until the vectors are kept: only then is the batch out of danger.
-            let _in_flight = self.in_flight.acquire_many(permits).await?;
             match self.pipeline.embedder.embed(&inputs).await {
                 Ok(answer) => {
-                    let usage = self.usage(&answer);
-                    self.keep(ctx, tenant, model, batch, answer.vectors, usage).await?;
+                    let usage = self.usage(&answer.usage, answer.model);
+                    self.keep(ctx, tenant, batch, answer.vectors, usage).await?;
                 }
                 Err(error) if error.is_batch_too_large() && batch.len() > 1 => {
                     let (first, second) = batch.split_at(batch.len() / 2);
                     waiting.extend([second, first]);
                 }
-                Err(error) => return Err(self.failed(&error)),
+                Err(error) => return Err(self.failed(ctx, batch, &error).await),
             }
         }
-        Ok(())
+        drop((taken, room));
+        Ok((ours.len() as u64, others))
     }
 
-    fn usage(&self, answer: &crate::embed::Embeddings) -> Vec<coolant_core::money::Usage> {
-        let paid = self.pipeline.upstream().map(|upstream| coolant_core::money::Usage {
+    /// A paid call, for the ledger; nothing where calls cost nothing.
+    fn usage(&self, used: &embed::Usage, model: Option<String>) -> Vec<Usage> {
+        let paid = self.pipeline.upstream().map(|upstream| Usage {
             upstream: Some(upstream.to_owned()),
-            model: answer.model.clone().or_else(|| Some(self.pipeline.embedder.id().model.clone())),
-            input_tokens: i64::try_from(answer.usage.input_tokens).unwrap_or(i64::MAX),
+            model: model.or_else(|| Some(self.pipeline.embedder.id().model.clone())),
+            input_tokens: i64::try_from(used.input_tokens).unwrap_or(i64::MAX),
             output_tokens: 0,
             cost: None,
         });
@@ -245,16 +266,13 @@ impl DocumentIndex {
         &self,
         ctx: &Context,
         tenant: &Tenant,
-        model: &str,
         batch: &[&Prepared],
         vectors: Vec<Vec<f32>>,
-        usage: Vec<coolant_core::money::Usage>,
+        usage: Vec<Usage>,
     ) -> Result<(), HandlerError> {
-        let hashes: Vec<u8> = batch.iter().flat_map(|prepared| prepared.hash).collect();
-        let digest = blake3::hash(&hashes).to_hex();
         let step = FinishedStep {
             lease: ctx.lease(),
-            name: format!("{STEP}{}", &digest[..16]),
+            name: format!("{STEP}{}", digest(batch)),
             output: json!(EmbeddedBatch { embedded: batch.len() as u64 }),
             usage,
         };
@@ -263,8 +281,12 @@ impl DocumentIndex {
             .zip(vectors)
             .map(|(prepared, vector)| HashedVector { hash: prepared.hash, vector })
             .collect();
-        let batch =
-            VectorBatch { tenant: tenant.clone(), model: model.to_owned(), vectors, step: Some(step) };
+        let batch = VectorBatch {
+            tenant: tenant.clone(),
+            model: self.pipeline.embedding_fingerprint(),
+            vectors,
+            step: Some(step),
+        };
         loop {
             match self.documents.save_vectors(batch.clone()).await {
                 Ok(kept) => return kept.map_err(HandlerError::Gone),
@@ -273,7 +295,16 @@ impl DocumentIndex {
         }
     }
 
-    fn failed(&self, error: &EmbedError) -> HandlerError {
+    /// A failed call as the job's failure. One that was paid for is booked before.
+    async fn failed(&self, ctx: &Context, batch: &[&Prepared], error: &EmbedError) -> HandlerError {
+        if let Some(used) = error.usage() {
+            let usage = self.usage(used, None);
+            let name = format!("unusable-{}-{}", ctx.lease().1.0, digest(batch));
+            let booked = ctx.paid_step(&name, async || Ok((json!({"inputs": batch.len()}), usage))).await;
+            if let Err(gone) = booked {
+                return gone;
+            }
+        }
         embedding_failure(error, self.pipeline.upstream()).into()
     }
 
@@ -311,6 +342,15 @@ impl DocumentIndex {
             }
         }
     }
+}
+
+fn hashes(chunks: &[&Prepared]) -> Vec<ContentHash> {
+    chunks.iter().map(|prepared| prepared.hash).collect()
+}
+
+/// A short name of the contents of a batch.
+fn digest(batch: &[&Prepared]) -> String {
+    blake3::hash(&hashes(batch).concat()).to_hex()[..16].to_owned()
 }
 
 /// What full text search finds a chunk by: the headings above it, too, where it does not begin with them.

@@ -12,6 +12,7 @@
 pub mod chunk;
 pub mod embed;
 mod failure;
+mod in_flight;
 pub mod index;
 pub mod pipeline;
 pub mod rank;

@@ -7,8 +7,11 @@ CREATE TABLE job_specs (
     fingerprint     TEXT   NOT NULL,
     spec            TEXT   NOT NULL,
     payload         TEXT   NOT NULL,
-    UNIQUE (tenant, idempotency_key)
+    -- The key first, so that a key is also found without its tenant.
+    UNIQUE (idempotency_key, tenant)
 );
+
+CREATE INDEX job_specs_by_tenant ON job_specs (tenant, job_id);
 
 CREATE TABLE jobs (
     id               TEXT   NOT NULL PRIMARY KEY,
@@ -74,9 +77,11 @@ CREATE INDEX jobs_claimable ON jobs (queue, job_type, priority, due_at, id) WHER
 CREATE INDEX jobs_giving_up ON jobs (gives_up_at) WHERE gives_up_at IS NOT NULL;
 CREATE INDEX jobs_running   ON jobs (queue, job_type) WHERE status = 'RUNNING';
 CREATE INDEX jobs_failed    ON jobs (id) WHERE status = 'FAILED';
+CREATE INDEX jobs_cancelled ON jobs (id) WHERE status = 'CANCELLED';
 CREATE INDEX jobs_holding   ON jobs (tenant, lock_key) WHERE lock_until IS NOT NULL;
 CREATE INDEX jobs_live_keys ON jobs (tenant, lock_key) WHERE lock_key IS NOT NULL AND finished_at IS NULL;
-CREATE INDEX jobs_finished  ON jobs (finished_at) WHERE finished_at IS NOT NULL;
+-- Holds all that the metrics of a window ask about ended jobs, so that they read no job.
+CREATE INDEX jobs_finished  ON jobs (finished_at, queue, status, started_at) WHERE finished_at IS NOT NULL;
 
 CREATE TABLE job_results (
     job_id TEXT NOT NULL PRIMARY KEY,
@@ -118,6 +123,7 @@ CREATE TABLE ledger (
     attempt       BIGINT NOT NULL,
     step          TEXT,
     tenant        TEXT   NOT NULL,
+    queue         TEXT   NOT NULL,
     at            BIGINT NOT NULL,
     upstream      TEXT,
     model         TEXT,
@@ -127,7 +133,7 @@ CREATE TABLE ledger (
 );
 
 CREATE INDEX ledger_by_job  ON ledger (job_id);
-CREATE INDEX ledger_by_time ON ledger (at);
+CREATE INDEX ledger_by_time ON ledger (at, queue, cost_nanos);
 
 -- Which lines of jobs there ever were, so that a claim asks for each of them and for no other.
 CREATE TABLE lines (

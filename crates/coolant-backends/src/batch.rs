@@ -47,6 +47,14 @@ pub(crate) enum Request {
 }
 
 impl Request {
+    fn submits(&self) -> Option<&[NewJob]> {
+        if let Self::Submit(jobs) = self { Some(jobs) } else { None }
+    }
+
+    fn changes(&self) -> Option<&[JobChange]> {
+        if let Self::Apply(changes) = self { Some(changes) } else { None }
+    }
+
     fn items(&self) -> usize {
         match self {
             Self::Submit(jobs) => jobs.len(),
@@ -228,12 +236,16 @@ impl Lane {
     }
 
     async fn in_transaction(&mut self, conn: &mut Conn, requests: &[Request]) -> StoreResult<Vec<Response>> {
-        conn.begin().await?;
-        let now = self.clock.now(conn).await?;
+        let now = self.clock.begin(conn).await?;
         let mut tally = Tally::default();
         let mut responses: Vec<Option<Response>> = requests.iter().map(|_| None).collect();
-        submit_all(conn, requests, now, &mut tally, &mut responses).await?;
-        apply_all(conn, requests, now, &mut tally, &mut responses).await?;
+        // All submits as one, then all changes as one.
+        let jobs = gathered(requests, Request::submits);
+        let answers = submit::submit(conn, &jobs, now, &mut tally).await?;
+        deal(requests, &mut responses, Request::submits, answers, Response::Submitted);
+        let changes = gathered(requests, Request::changes);
+        let answers = apply::apply(conn, &changes, now, &mut tally).await?;
+        deal(requests, &mut responses, Request::changes, answers, Response::Applied);
         for (request, response) in requests.iter().zip(&mut responses) {
             match request {
                 Request::Submit(_) | Request::Apply(_) => {}
@@ -262,46 +274,23 @@ fn no_answer() -> StoreError {
     StoreError::Broken("a request was left without an answer".into())
 }
 
-/// Runs all submits of a group as one, and gives each its part.
-async fn submit_all(
-    conn: &mut Conn,
-    requests: &[Request],
-    now: Timestamp,
-    tally: &mut Tally,
-    responses: &mut [Option<Response>],
-) -> StoreResult<()> {
-    let jobs: Vec<&NewJob> = requests
-        .iter()
-        .filter_map(|request| if let Request::Submit(jobs) = request { Some(jobs) } else { None })
-        .flatten()
-        .collect();
-    let mut answers = submit::submit(conn, &jobs, now, tally).await?.into_iter();
-    for (request, response) in requests.iter().zip(responses) {
-        if let Request::Submit(jobs) = request {
-            *response = Some(Response::Submitted(answers.by_ref().take(jobs.len()).collect()));
-        }
-    }
-    Ok(())
+/// The items of one kind in a group, as one list.
+fn gathered<'r, T>(requests: &'r [Request], of_kind: impl Fn(&'r Request) -> Option<&'r [T]>) -> Vec<&'r T> {
+    requests.iter().filter_map(of_kind).flatten().collect()
 }
 
-/// The same for changes.
-async fn apply_all(
-    conn: &mut Conn,
+/// Gives each request of one kind its part of the answers.
+fn deal<T, A>(
     requests: &[Request],
-    now: Timestamp,
-    tally: &mut Tally,
     responses: &mut [Option<Response>],
-) -> StoreResult<()> {
-    let changes: Vec<&JobChange> = requests
-        .iter()
-        .filter_map(|request| if let Request::Apply(changes) = request { Some(changes) } else { None })
-        .flatten()
-        .collect();
-    let mut answers = apply::apply(conn, &changes, now, tally).await?.into_iter();
-    for (request, response) in requests.iter().zip(responses) {
-        if let Request::Apply(changes) = request {
-            *response = Some(Response::Applied(answers.by_ref().take(changes.len()).collect()));
+    of_kind: impl Fn(&Request) -> Option<&[T]>,
+    answers: Vec<A>,
+    response: impl Fn(Vec<A>) -> Response,
+) {
+    let mut answers = answers.into_iter();
+    for (request, place) in requests.iter().zip(responses) {
+        if let Some(items) = of_kind(request) {
+            *place = Some(response(answers.by_ref().take(items.len()).collect()));
         }
     }
-    Ok(())
 }

@@ -29,14 +29,36 @@ impl StoreClock {
     /// The time now.
     pub(crate) async fn now(&self, conn: &mut Conn) -> StoreResult<Timestamp> {
         match self {
-            Self::Test(clock) => Ok(clock()),
-            Self::SinceBoot { offset_ms } => Ok(Timestamp::from_millis(since_boot_ms() + offset_ms)),
+            Self::Test(_) | Self::SinceBoot { .. } => Ok(self.here()),
             Self::Database => {
                 let text = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
                 let row = conn.query(text, &[]).await?.pop();
                 let mut row = row.ok_or_else(|| StoreError::Broken("the database tells no time".into()))?;
                 Ok(Timestamp::from_millis(row.int()?))
             }
+        }
+    }
+
+    /// Opens a transaction that will write, and gives the time in it.
+    pub(crate) async fn begin(&self, conn: &mut Conn) -> StoreResult<Timestamp> {
+        match (self, conn) {
+            (Self::Database, Conn::Postgres(client)) => {
+                Ok(Timestamp::from_millis(crate::postgres::begin_at_now(client).await?))
+            }
+            (_, conn) => {
+                conn.begin().await?;
+                self.now(conn).await
+            }
+        }
+    }
+
+    /// A time that costs no question to a database and only goes forwards: for how long ago something was in
+    /// this process. It is the store's own only where the store's clock is at hand.
+    pub(crate) fn here(&self) -> Timestamp {
+        match self {
+            Self::Test(clock) => clock(),
+            Self::SinceBoot { offset_ms } => Timestamp::from_millis(since_boot_ms() + offset_ms),
+            Self::Database => Timestamp::from_millis(since_boot_ms()),
         }
     }
 

@@ -6,8 +6,10 @@
 //! | hole | SQLite | PostgreSQL |
 //! |---|---|---|
 //! | `{lock}` | nothing: there is one writer | `FOR UPDATE` |
+//! | `{lock_jobs}` | nothing | `FOR UPDATE OF j` |
 //! | `{skip}` | nothing | `FOR UPDATE SKIP LOCKED` |
 //! | `{rows}` | `(SELECT ?n AS a, …)`, run once a row | `UNNEST($n::text[], …)`, run once |
+//! | `{from_rows}`, of an update | nothing, and `?n` for each `r.a` | `FROM {rows}` |
 //!
 //! Elsewhere: who opens connections and transactions (`batch`), what is said (`sql`).
 
@@ -125,11 +127,24 @@ impl Dialect {
     /// The text with its holes filled.
     fn fill(self, text: &str) -> String {
         match self {
-            Self::Sqlite => numbered(&text.replace("{lock}", "").replace("{skip}", "")),
-            Self::Postgres => {
-                text.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")
+            Self::Sqlite => {
+                numbered(&text.replace("{lock}", "").replace("{lock_jobs}", "").replace("{skip}", ""))
             }
+            Self::Postgres => text
+                .replace("{lock}", "FOR UPDATE")
+                .replace("{lock_jobs}", "FOR UPDATE OF j")
+                .replace("{skip}", "FOR UPDATE SKIP LOCKED"),
         }
+    }
+
+    /// The text with its holes filled, for rows of these columns after the first `before` parameters.
+    fn fill_rows(self, text: &str, columns: Columns<'_>, before: usize) -> String {
+        let text = self.fill(text);
+        // An update from a table of one row would build that table for each row.
+        if self == Self::Sqlite && text.contains("{from_rows}") {
+            return inlined(&text.replace("{from_rows}", ""), columns, before);
+        }
+        text.replace("{from_rows}", "FROM {rows}").replace("{rows}", &self.rows(columns, before))
     }
 
     /// What stands for `{rows}`, whose columns are the parameters after the first `before`.
@@ -174,6 +189,28 @@ fn numbered(text: &str) -> String {
     numbered
 }
 
+/// Puts its parameter for each `r.column`.
+fn inlined(text: &str, columns: Columns<'_>, before: usize) -> String {
+    let mut inlined = String::with_capacity(text.len());
+    let mut pieces = text.split("r.");
+    inlined.push_str(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        let end = piece.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(piece.len());
+        let (name, rest) = piece.split_at(end);
+        let is_word = inlined.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+        match columns.iter().position(|(column, _)| *column == name) {
+            Some(index) if !is_word => {
+                let _ = write!(inlined, "?{}", before + index + 1);
+            }
+            _ => {
+                let _ = write!(inlined, "r.{name}");
+            }
+        }
+        inlined.push_str(rest);
+    }
+    inlined
+}
+
 /// A connection to either database.
 pub(crate) enum Conn {
     Sqlite(rusqlite::Connection),
@@ -194,6 +231,20 @@ impl Conn {
         match self {
             Self::Sqlite(conn) => sqlite::query(conn, &text, params),
             Self::Postgres(client) => postgres::query(client, &text, params).await,
+        }
+    }
+
+    /// Says one statement and hands over its rows one by one: they may be more than memory holds.
+    pub(crate) async fn each_row(
+        &mut self,
+        text: &str,
+        params: &[Value],
+        take: impl FnMut(Row) -> Result<(), StoreError> + Send,
+    ) -> Result<(), StoreError> {
+        let text = self.dialect().fill(text);
+        match self {
+            Self::Sqlite(conn) => sqlite::each_row(conn, &text, params, take),
+            Self::Postgres(client) => postgres::each_row(client, &text, params, take).await,
         }
     }
 
@@ -218,11 +269,28 @@ impl Conn {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let dialect = self.dialect();
-        let text = dialect.fill(text).replace("{rows}", &dialect.rows(columns, params.len()));
+        let text = self.dialect().fill_rows(text, columns, params.len());
         match self {
             Self::Sqlite(conn) => sqlite::query_each(conn, &text, params, &rows),
             Self::Postgres(client) => postgres::query_unnest(client, &text, params, columns, rows).await,
+        }
+    }
+
+    /// The same for the effect alone: gives how many rows were touched.
+    pub(crate) async fn execute_rows(
+        &mut self,
+        text: &str,
+        params: &[Value],
+        columns: Columns<'_>,
+        rows: Vec<Vec<Value>>,
+    ) -> Result<u64, StoreError> {
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let text = self.dialect().fill_rows(text, columns, params.len());
+        match self {
+            Self::Sqlite(conn) => sqlite::execute_each(conn, &text, params, &rows),
+            Self::Postgres(client) => postgres::execute_unnest(client, &text, params, columns, rows).await,
         }
     }
 
@@ -298,6 +366,16 @@ mod tests {
         let columns: Columns<'_> = &[("id", Kind::Text), ("n", Kind::Int)];
         assert_eq!(Dialect::Sqlite.rows(columns, 1), "(SELECT ?2 AS id, ?3 AS n) AS r");
         assert_eq!(Dialect::Postgres.rows(columns, 1), "UNNEST($2::text[], $3::bigint[]) AS r(id, n)");
+        let update = "UPDATE t SET n = r.n + other.n {from_rows} WHERE t.id = r.id AND k = $1";
+        assert_eq!(
+            Dialect::Sqlite.fill_rows(update, columns, 1),
+            "UPDATE t SET n = ?3 + other.n  WHERE t.id = ?2 AND k = ?1"
+        );
+        assert_eq!(
+            Dialect::Postgres.fill_rows(update, columns, 1),
+            "UPDATE t SET n = r.n + other.n FROM UNNEST($2::text[], $3::bigint[]) AS r(id, n) \
+             WHERE t.id = r.id AND k = $1"
+        );
         assert_eq!(Dialect::Sqlite.fill("a = $1, '$.b' {lock}"), "a = ?1, '$.b' ");
         assert_eq!(Dialect::Postgres.fill("a = $1 {lock}"), "a = $1 FOR UPDATE");
     }

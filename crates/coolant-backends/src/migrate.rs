@@ -21,7 +21,12 @@ struct Migration {
 }
 
 const MIGRATIONS: &[Migration] = &[
-    Migration { name: "jobs", shared: include_str!("../migrations/0001_jobs.sql"), sqlite: "", postgres: "" },
+    Migration {
+        name: "jobs",
+        shared: include_str!("../migrations/0001_jobs.sql"),
+        sqlite: "",
+        postgres: include_str!("../migrations/0001_jobs.postgres.sql"),
+    },
     Migration {
         name: "documents",
         shared: include_str!("../migrations/0002_documents.sql"),

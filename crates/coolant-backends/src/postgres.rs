@@ -4,26 +4,52 @@ use std::time::Duration;
 
 use coolant_core::store::StoreError;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use futures::TryStreamExt;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{NoTls, Statement};
+use tokio_postgres::{NoTls, SimpleQueryMessage, Statement};
 
 use crate::conn::{Columns, Kind, Row, Value, unavailable};
 
 /// How long a call waits for a connection before the store counts as away.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 
+/// What a pool's connections are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Statements that find each row by an index, again and again.
+    Write,
+    /// Anything that people ask.
+    Read,
+}
+
+impl Purpose {
+    /// Everything of ours is in a schema of its own, so that no table of the users' is in the way. Compiling
+    /// a statement costs more than it ever saves here.
+    ///
+    /// Writers ask by key. A plan made while a table was small, or before its first ANALYZE, would scan it
+    /// whole and be kept while it grows: they plan each statement once, and never a scan.
+    const fn settings(self) -> &'static str {
+        match self {
+            Self::Read => "-c search_path=coolant,public -c jit=off",
+            Self::Write => {
+                "-c search_path=coolant,public -c jit=off -c plan_cache_mode=force_generic_plan \
+                 -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+            }
+        }
+    }
+}
+
 /// Opens a pool of that many connections at most. Nothing is connected yet.
-pub(crate) fn pool(url: &str, size: usize) -> Result<Pool, StoreError> {
+pub(crate) fn pool(url: &str, size: usize, purpose: Purpose) -> Result<Pool, StoreError> {
     let mut config: tokio_postgres::Config =
         url.parse().map_err(|error| StoreError::Broken(format!("the store's address is wrong: {error}")))?;
     config.connect_timeout(CONNECT_WAIT);
     config.keepalives_idle(Duration::from_secs(10));
     config.application_name("coolant");
-    // Everything of ours is in a schema of its own, so that no table of the users' is in the way.
-    config.options("-c search_path=coolant,public");
+    config.options(purpose.settings());
     // Of several hosts the one that takes writes; and none that a failover has left behind.
     config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     // A server that answers no more must not hold a lane for ever.
@@ -67,10 +93,37 @@ pub(crate) async fn query(client: &Object, text: &str, params: &[Value]) -> Resu
     read(&statement, &rows)
 }
 
+/// The server sends on as rows are taken; no more than a few wait here.
+pub(crate) async fn each_row(
+    client: &Object,
+    text: &str,
+    params: &[Value],
+    mut take: impl FnMut(Row) -> Result<(), StoreError> + Send,
+) -> Result<(), StoreError> {
+    let statement = client.prepare_cached(text).await.map_err(error)?;
+    let params = params.iter().map(|value| value as &(dyn ToSql + Sync));
+    let mut rows = std::pin::pin!(client.query_raw(&statement, params).await.map_err(error)?);
+    while let Some(row) = rows.try_next().await.map_err(error)? {
+        read(&statement, &[row])?.into_iter().try_for_each(&mut take)?;
+    }
+    Ok(())
+}
+
 pub(crate) async fn execute(client: &Object, text: &str, params: &[Value]) -> Result<u64, StoreError> {
     let statement = client.prepare_cached(text).await.map_err(error)?;
     let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
     client.execute(&statement, &params).await.map_err(error)
+}
+
+/// Opens a transaction that will write and gives the time in it, in milliseconds: one trip for both.
+pub(crate) async fn begin_at_now(client: &Object) -> Result<i64, StoreError> {
+    let text = "BEGIN; SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)";
+    let answer = client.simple_query(text).await.map_err(error)?;
+    let time = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).and_then(|ms| ms.parse().ok()),
+        _ => None,
+    });
+    time.ok_or_else(|| StoreError::Broken("the database tells no time".into()))
 }
 
 /// Runs a statement once over all rows, a column an array.
@@ -83,19 +136,31 @@ pub(crate) async fn query_unnest(
 ) -> Result<Vec<Row>, StoreError> {
     let statement = client.prepare_cached(text).await.map_err(error)?;
     let arrays = arrays(columns, rows)?;
-    let params: Vec<&(dyn ToSql + Sync)> = params
-        .iter()
-        .map(|value| value as &(dyn ToSql + Sync))
-        .chain(arrays.iter().map(|array| &**array as &(dyn ToSql + Sync)))
-        .collect();
-    let rows = client.query(&statement, &params).await.map_err(error)?;
+    let rows = client.query(&statement, &all(params, &arrays)).await.map_err(error)?;
     read(&statement, &rows)
 }
 
-fn arrays(
+/// The same for the effect alone; gives how many rows were touched.
+pub(crate) async fn execute_unnest(
+    client: &Object,
+    text: &str,
+    params: &[Value],
     columns: Columns<'_>,
     rows: Vec<Vec<Value>>,
-) -> Result<Vec<Box<dyn ToSql + Sync + Send>>, StoreError> {
+) -> Result<u64, StoreError> {
+    let statement = client.prepare_cached(text).await.map_err(error)?;
+    let arrays = arrays(columns, rows)?;
+    client.execute(&statement, &all(params, &arrays)).await.map_err(error)
+}
+
+type Array = Box<dyn ToSql + Sync + Send>;
+
+fn all<'a>(params: &'a [Value], arrays: &'a [Array]) -> Vec<&'a (dyn ToSql + Sync)> {
+    let params = params.iter().map(|value| value as &(dyn ToSql + Sync));
+    params.chain(arrays.iter().map(|array| &**array as &(dyn ToSql + Sync))).collect()
+}
+
+fn arrays(columns: Columns<'_>, rows: Vec<Vec<Value>>) -> Result<Vec<Array>, StoreError> {
     let count = rows.len();
     let mut by_column: Vec<Vec<Value>> = columns.iter().map(|_| Vec::with_capacity(count)).collect();
     for row in rows {
@@ -106,7 +171,7 @@ fn arrays(
     columns.iter().zip(by_column).map(|((name, kind), values)| array(name, *kind, values)).collect()
 }
 
-fn array(name: &str, kind: Kind, values: Vec<Value>) -> Result<Box<dyn ToSql + Sync + Send>, StoreError> {
+fn array(name: &str, kind: Kind, values: Vec<Value>) -> Result<Array, StoreError> {
     let wrong = |value: &Value| StoreError::Broken(format!("column `{name}` cannot hold {value:?}"));
     macro_rules! typed {
         ($variant:ident) => {

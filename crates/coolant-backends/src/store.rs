@@ -26,6 +26,7 @@ use tokio::runtime::Handle;
 use crate::batch::{self, Batcher, Custom, Lane, Request, Response, Source};
 use crate::clock::{StoreClock, TestClock};
 use crate::conn::Conn;
+use crate::postgres::Purpose;
 use crate::sql::{claim, documents, jobs, operation, search, stats, vector_index};
 use crate::{migrate, postgres, sqlite};
 
@@ -165,13 +166,13 @@ impl SqlStore {
 
     async fn open_server(url: &str, options: Options) -> StoreResult<Arc<Self>> {
         let lanes = options.lanes.clamp(1, 16);
-        let writers = postgres::pool(url, lanes)?;
+        let writers = postgres::pool(url, lanes, Purpose::Write)?;
         if options.migrate {
             let client = writers.get().await.map_err(postgres::pool_error)?;
             migrate::migrate(&mut Conn::Postgres(client), crate::clock::wall_ms()).await?;
         }
         let clock = options.clock.map_or(StoreClock::Database, StoreClock::Test);
-        let readers = postgres::pool(url, lanes * 2)?;
+        let readers = postgres::pool(url, lanes * 2, Purpose::Read)?;
         let (batcher, intake) = batch::queue();
         for _ in 0..lanes {
             let source = Source::Pool { writers: writers.clone(), readers: readers.clone() };
@@ -193,7 +194,8 @@ impl SqlStore {
         let mut conn = match address {
             Address::Sqlite(path) => Conn::Sqlite(sqlite::open_writer(path)?),
             Address::Postgres(url) => {
-                Conn::Postgres(postgres::pool(url, 1)?.get().await.map_err(postgres::pool_error)?)
+                let pool = postgres::pool(url, 1, Purpose::Read)?;
+                Conn::Postgres(pool.get().await.map_err(postgres::pool_error)?)
             }
         };
         migrate::migrate(&mut conn, crate::clock::wall_ms()).await
@@ -266,7 +268,7 @@ impl SqlStore {
 
     /// Writes down who asks for jobs, once a second for each queue and type.
     async fn note_asking(&self, request: &ClaimRequest) -> StoreResult<()> {
-        let now = self.now().await?;
+        let now = self.clock.here();
         let types: Vec<String> = match request.job_types.as_slice() {
             [] => vec![String::new()],
             types => types.iter().map(ToString::to_string).collect(),
@@ -329,8 +331,8 @@ where
 impl Store for SqlStore {
     async fn now(&self) -> StoreResult<Timestamp> {
         match &self.clock {
-            StoreClock::Test(clock) => Ok(clock()),
-            StoreClock::SinceBoot { .. } | StoreClock::Database => {
+            StoreClock::Test(_) | StoreClock::SinceBoot { .. } => Ok(self.clock.here()),
+            StoreClock::Database => {
                 let clock = self.clock.clone();
                 self.read(move |conn| async move { clock.now(conn).await }.boxed()).await
             }

@@ -1,6 +1,7 @@
 //! The examples do what their readers are told: run as processes of their own, killed in the middle.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
+#![allow(clippy::print_stdout, reason = "a test says what it skips")]
 #![allow(dead_code, unreachable_pub, reason = "the scenarios' kit, of which these tests use a part")]
 
 #[path = "scenarios/api.rs"]

@@ -70,7 +70,7 @@ fn the_rust_example_is_the_one_that_runs() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     let shown = readme.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
     let lines = shown.lines().filter(|line| !line.trim().is_empty()).count();
-    assert!(lines < 35, "{lines} lines");
+    assert!(lines < 36, "{lines} lines");
     let example = root().join("crates/coolant/examples/embedded.rs");
     let example = std::fs::read_to_string(example).unwrap();
     let squeezed = |text: &str| text.split_whitespace().collect::<String>();

@@ -19,7 +19,7 @@ impl Numbers {
         (self.next() % end as u64) as usize
     }
 
-    fn unit(&mut self) -> f32 {
+    pub(crate) fn unit(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1_u64 << 24) as f32
     }
 
@@ -56,7 +56,7 @@ fn meaning(count: usize, dimensions: usize) -> Vec<Vec<f32>> {
             let (own, noise) = (normals(WAYS), normals(dimensions));
             let mut vector: Vec<f32> = noise.iter().map(|x| x * 0.8).collect();
             for ((way, subject), own) in ways.iter().zip(&subjects[n * 7919 % subjects.len()]).zip(own) {
-                let weight = subject + own * 0.7;
+                let weight = subject * 0.6 + own;
                 vector.iter_mut().zip(way).for_each(|(x, y)| *x += weight * y);
             }
             vector

@@ -4,8 +4,9 @@
 //! scripts/services run -- cargo bench -p coolant-backends --bench vectors
 //! ```
 //!
-//! Recall@10 is against the exact ranking of 32-bit floats; times are medians of 100 searches, in
-//! milliseconds. Arguments: how many vectors (20000).
+//! First table: pgvector by itself. Recall@10 is against the exact ranking of 32-bit floats; times are medians of 100 searches, in
+//! milliseconds. Then the store with as many chunks: publishing, tending, and searches by vector and by
+//! words. Arguments: how many vectors (20000); `store` for the store alone.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -13,6 +14,9 @@
 )]
 
 mod data;
+#[path = "../../tests/support/documents.rs"]
+mod documents;
+mod store;
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -22,7 +26,7 @@ use tokio_postgres::{Client, NoTls};
 
 const QUESTIONS: usize = 100;
 
-#[tokio::main(flavor = "current_thread")]
+#[tokio::main]
 async fn main() {
     let count = std::env::args().filter_map(|argument| argument.parse().ok()).next().unwrap_or(20_000);
     let Ok(server) = std::env::var("COOLANT_TEST_POSTGRES") else {
@@ -31,6 +35,13 @@ async fn main() {
     };
     let (client, connection) = tokio_postgres::connect(&server, NoTls).await.unwrap();
     tokio::spawn(connection);
+    if !std::env::args().any(|argument| argument == "store") {
+        pgvector_alone(&client, count).await;
+    }
+    store::measure(&client, &server, count).await;
+}
+
+async fn pgvector_alone(client: &Client, count: usize) {
     client.batch_execute("CREATE EXTENSION IF NOT EXISTS vector; SET jit = off").await.unwrap();
     println!("{count} vectors, {QUESTIONS} questions\n");
     println!("| vectors | type | search | recall@10 | ms | build s | index MB |");
@@ -42,7 +53,7 @@ async fn main() {
         let questions = all.split_off(count);
         let truth: Vec<Vec<usize>> = questions.iter().map(|question| data::nearest(&all, question)).collect();
         for (precision, most) in [("halfvec", 4000), ("vector", 2000)] {
-            let run = Run { client: &client, name: format!("{kind:?} {dimensions}"), precision, dimensions };
+            let run = Run { client, name: format!("{kind:?} {dimensions}"), precision, dimensions };
             run.load(&all).await;
             run.report("exact", &questions, &truth, None).await;
             if dimensions > most {

@@ -69,6 +69,7 @@ impl Effects {
                 token.0.into(),
                 step.into(),
                 job.spec.tenant.as_str().into(),
+                job.spec.queue.as_str().into(),
                 now.as_millis().into(),
                 call.upstream.as_deref().into(),
                 call.model.as_deref().into(),
@@ -113,35 +114,34 @@ impl Effects {
     pub(crate) async fn save(self, conn: &mut Conn) -> StoreResult<()> {
         let changed: Vec<_> = self.changed.into_values().collect();
         jobs::save(conn, &changed).await?;
-        conn.query_rows(
-            "INSERT INTO attempts (job_id, number, worker, began_at) SELECT id, number, worker, at FROM {rows} \
-             RETURNING number",
+        conn.execute_rows(
+            "INSERT INTO attempts (job_id, number, worker, began_at) SELECT id, number, worker, at FROM {rows}",
             &[],
             BEGUN,
             self.begun,
         )
         .await?;
-        conn.query_rows(
-            "UPDATE attempts SET ended_at = r.at, outcome = r.outcome, error = r.error FROM {rows} \
-             WHERE attempts.job_id = r.id AND attempts.number = r.number RETURNING attempts.number",
+        conn.execute_rows(
+            "UPDATE attempts SET ended_at = r.at, outcome = r.outcome, error = r.error {from_rows} \
+             WHERE attempts.job_id = r.id AND attempts.number = r.number",
             &[],
             ENDED,
             self.ended,
         )
         .await?;
         save_usage(conn, self.used, self.ledger).await?;
-        conn.query_rows(
+        conn.execute_rows(
             "INSERT INTO steps (job_id, name, bytes, output, finished_at, attempt) \
              SELECT id, name, bytes, output, at, number FROM {rows} WHERE true \
              ON CONFLICT (job_id, name) DO UPDATE SET bytes = excluded.bytes, output = excluded.output, \
-             finished_at = excluded.finished_at, attempt = excluded.attempt RETURNING bytes",
+             finished_at = excluded.finished_at, attempt = excluded.attempt",
             &[],
             STEP,
             self.steps.into_values().collect(),
         )
         .await?;
-        conn.query_rows(
-            "INSERT INTO job_results (job_id, result) SELECT id, result FROM {rows} RETURNING job_id",
+        conn.execute_rows(
+            "INSERT INTO job_results (job_id, result) SELECT id, result FROM {rows}",
             &[],
             RESULT,
             self.results,
@@ -184,6 +184,7 @@ const LEDGER: Columns<'_> = &[
     ("attempt", Kind::Int),
     ("step", Kind::Text),
     ("tenant", Kind::Text),
+    ("queue", Kind::Text),
     ("at", Kind::Int),
     ("upstream", Kind::Text),
     ("model", Kind::Text),
@@ -228,14 +229,13 @@ async fn save_usage(
     ]
     .join(", ");
     let text = format!(
-        "UPDATE attempts SET {sums} FROM {{rows}} WHERE attempts.job_id = r.id AND attempts.number = r.number \
-         RETURNING attempts.number"
+        "UPDATE attempts SET {sums} {{from_rows}} WHERE attempts.job_id = r.id AND attempts.number = r.number"
     );
-    conn.query_rows(&text, &[], USED, used).await?;
-    conn.query_rows(
-        "INSERT INTO ledger (id, job_id, attempt, step, tenant, at, upstream, model, input_tokens, \
-         output_tokens, cost_nanos) SELECT id, job_id, attempt, step, tenant, at, upstream, model, \
-         input_tokens, output_tokens, cost_nanos FROM {rows} RETURNING id",
+    conn.execute_rows(&text, &[], USED, used).await?;
+    conn.execute_rows(
+        "INSERT INTO ledger (id, job_id, attempt, step, tenant, queue, at, upstream, model, input_tokens, \
+         output_tokens, cost_nanos) SELECT id, job_id, attempt, step, tenant, queue, at, upstream, model, \
+         input_tokens, output_tokens, cost_nanos FROM {rows}",
         &[],
         LEDGER,
         ledger,

@@ -47,8 +47,8 @@ impl Tally {
         let text = "INSERT INTO counters (minute, queue, name, shard, value) \
                     SELECT minute, queue, name, shard, value FROM {rows} WHERE true \
                     ON CONFLICT (minute, queue, name, shard) \
-                    DO UPDATE SET value = counters.value + excluded.value RETURNING value";
-        conn.query_rows(text, &[], COLUMNS, rows).await?;
+                    DO UPDATE SET value = counters.value + excluded.value";
+        conn.execute_rows(text, &[], COLUMNS, rows).await?;
         Ok(())
     }
 }

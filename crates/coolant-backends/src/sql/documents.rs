@@ -3,11 +3,13 @@
 //! Elsewhere: search over all of it (`search`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use coolant_core::documents::{
     ContentHash, Document, DocumentVersion, FinishedStep, HashedVector, IndexHealth, NewChunk, NewDocument,
     Publication, Published, PutOutcome, VectorBatch,
 };
+use coolant_core::job::{Job, JobState, LeaseToken};
 use coolant_core::lifecycle::{Event, Refusal, check_lease};
 use coolant_core::names::{DocumentId, Tenant};
 use coolant_core::store::{JobChange, StoreError, StoreResult};
@@ -250,6 +252,7 @@ pub(crate) async fn publish(
     publication: &Publication,
     now: Timestamp,
 ) -> StoreResult<Result<(), Refusal>> {
+    let began = Instant::now();
     let (job_id, token) = publication.lease;
     let found = jobs::load_locked(conn, &BTreeSet::from([job_id])).await?;
     let Some(job) = found.get(&job_id) else { return Ok(Err(Refusal::NotFound)) };
@@ -283,7 +286,21 @@ pub(crate) async fn publish(
     let params: [Value; 4] =
         [tenant.as_str().into(), id.as_str().into(), (*version).into(), model.as_str().into()];
     conn.query_rows(text, &params, CHUNK, rows).await?;
+    renew(conn, job, token, now.plus(began.elapsed())).await?;
     Ok(Ok(()))
+}
+
+/// Gives the lease its whole length again. A large document takes longer to publish than a short lease
+/// lasts, and no heartbeat gets past this transaction meanwhile: whoever claims next would find the lease
+/// run out, take the job, and do it all again.
+async fn renew(conn: &mut Conn, job: &Job, token: LeaseToken, now: Timestamp) -> StoreResult<()> {
+    let JobState::Running { lease, cancel_requested: false } = &job.state else { return Ok(()) };
+    if lease.deadline > now {
+        let change = JobChange::new(job.id, Event::Renew { token, progress: None });
+        // Refused by nothing: the lease was checked, and its row is locked since.
+        let _ = apply::apply(conn, &[&change], now, &mut Tally::default()).await?;
+    }
+    Ok(())
 }
 
 fn chunk_row(n: usize, chunk: &NewChunk) -> Vec<Value> {

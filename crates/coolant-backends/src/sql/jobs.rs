@@ -24,17 +24,10 @@ fn id_rows<'a>(ids: impl IntoIterator<Item = &'a JobId>) -> Vec<Vec<Value>> {
 /// Jobs to be changed, their rows locked in the order of their ids, so that two writers cannot wait for
 /// each other.
 pub(crate) async fn load_locked(conn: &mut Conn, ids: &BTreeSet<JobId>) -> StoreResult<BTreeMap<JobId, Job>> {
-    conn.query_rows(
-        "SELECT count(*) FROM (SELECT j.id FROM jobs j JOIN {rows} ON r.id = j.id ORDER BY j.id {lock}) AS locked",
-        &[],
-        ID,
-        id_rows(ids),
-    )
-    .await?;
-    // A statement of its own: it sees what those who held the locks before have left.
+    // Who waited for a lock gets the row as it was left: PostgreSQL reads it again.
     let text = format!(
         "SELECT {}, s.idempotency_key, s.spec FROM {{rows}} \
-         JOIN jobs j ON j.id = r.id JOIN job_specs s ON s.job_id = j.id",
+         JOIN jobs j ON j.id = r.id JOIN job_specs s ON s.job_id = j.id ORDER BY j.id {{lock_jobs}}",
         job_columns("j.")
     );
     let rows = conn.query_rows(&text, &[], ID, id_rows(ids)).await?;
@@ -53,7 +46,7 @@ pub(crate) async fn save(conn: &mut Conn, jobs: &[(Job, i64)]) -> StoreResult<()
     let mut columns = vec![("id", Kind::Text), ("was", Kind::Int)];
     columns.extend_from_slice(changing);
     let text = format!(
-        "UPDATE jobs SET {} FROM {{rows}} WHERE jobs.id = r.id AND jobs.version = r.was RETURNING jobs.id",
+        "UPDATE jobs SET {} {{from_rows}} WHERE jobs.id = r.id AND jobs.version = r.was",
         set.join(", ")
     );
     let mut rows = Vec::with_capacity(jobs.len());
@@ -62,8 +55,8 @@ pub(crate) async fn save(conn: &mut Conn, jobs: &[(Job, i64)]) -> StoreResult<()
         row.extend(crate::sql::codec::encode(job)?.into_iter().skip(FIXED_COLUMNS));
         rows.push(row);
     }
-    let saved = conn.query_rows(&text, &[], &columns, rows).await?.len();
-    if saved != jobs.len() {
+    let saved = conn.execute_rows(&text, &[], &columns, rows).await?;
+    if saved != jobs.len() as u64 {
         return Err(StoreError::Broken(format!(
             "{saved} of {} jobs were still as they were read",
             jobs.len()
@@ -76,9 +69,9 @@ pub(crate) async fn save(conn: &mut Conn, jobs: &[(Job, i64)]) -> StoreResult<()
 pub(crate) async fn insert(conn: &mut Conn, jobs: &[Job]) -> StoreResult<()> {
     let names: Vec<_> = JOB_COLUMNS.iter().map(|(column, _)| *column).collect();
     let names = names.join(", ");
-    let text = format!("INSERT INTO jobs ({names}) SELECT {names} FROM {{rows}} RETURNING id");
+    let text = format!("INSERT INTO jobs ({names}) SELECT {names} FROM {{rows}}");
     let rows: StoreResult<Vec<_>> = jobs.iter().map(crate::sql::codec::encode).collect();
-    conn.query_rows(&text, &[], JOB_COLUMNS, rows?).await?;
+    conn.execute_rows(&text, &[], JOB_COLUMNS, rows?).await?;
     Ok(())
 }
 
@@ -115,7 +108,9 @@ pub(crate) async fn records<'a>(
     conn: &mut Conn,
     ids: impl IntoIterator<Item = &'a JobId>,
 ) -> StoreResult<BTreeMap<JobId, JobRecord>> {
-    let text = format!("SELECT {} FROM {RECORD_TABLES} JOIN {{rows}} ON r.id = j.id", record_columns());
+    // The rows first: SQLite would keep them in a table of its own otherwise.
+    let text =
+        format!("SELECT {} FROM {{rows}} CROSS JOIN {RECORD_TABLES} WHERE r.id = j.id", record_columns());
     let rows = conn.query_rows(&text, &[], ID, id_rows(ids)).await?;
     rows.into_iter()
         .map(|mut row| {

@@ -35,8 +35,8 @@ pub(crate) async fn write_audit(conn: &mut Conn, entries: Vec<AuditEntry>) -> St
         })
         .collect();
     let text = "INSERT INTO audit (id, at, actor, action, target, reason) \
-                SELECT id, at, actor, action, target, reason FROM {rows} RETURNING id";
-    conn.query_rows(text, &[], AUDIT, rows).await?;
+                SELECT id, at, actor, action, target, reason FROM {rows}";
+    conn.execute_rows(text, &[], AUDIT, rows).await?;
     Ok(())
 }
 
@@ -117,9 +117,8 @@ pub(crate) async fn note_claimers(
     let rows =
         pairs.iter().map(|(queue, job_type)| vec![queue.as_str().into(), job_type.as_str().into()]).collect();
     let text = "INSERT INTO claimers (queue, job_type, asked_at) SELECT queue, job_type, $1 FROM {rows} \
-                WHERE true ON CONFLICT (queue, job_type) DO UPDATE SET asked_at = excluded.asked_at \
-                RETURNING asked_at";
-    conn.query_rows(text, &[now.as_millis().into()], CLAIMER, rows).await?;
+                WHERE true ON CONFLICT (queue, job_type) DO UPDATE SET asked_at = excluded.asked_at";
+    conn.execute_rows(text, &[now.as_millis().into()], CLAIMER, rows).await?;
     Ok(())
 }
 

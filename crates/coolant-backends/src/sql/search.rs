@@ -147,9 +147,6 @@ enum Scan {
     Fresh,
 }
 
-/// Vectors read at a time: a scan of any size takes a few megabytes.
-const SCAN_ROWS: i64 = 2000;
-
 /// The best of the tenant's published chunks of that model, exactly.
 async fn scan(
     conn: &mut Conn,
@@ -166,27 +163,20 @@ async fn scan(
         }
     };
     let text = format!(
-        "SELECT c.document_id, c.n, c.seq, v.vector FROM chunks c \
+        "SELECT c.document_id, c.n, v.vector FROM chunks c \
          JOIN vectors v ON v.tenant = c.tenant AND v.model = c.model AND v.hash = c.hash \
-         WHERE c.tenant = $1 AND {} AND c.model = $4 AND c.seq > $5 {fresh} ORDER BY c.seq LIMIT $3",
+         WHERE c.tenant = $1 AND {} AND c.model = $3 {fresh}",
         in_document(request, "c.document_id"),
     );
+    let [tenant, document, _] = scope(request);
     let mut best = vector::Best::new(request.candidates as usize);
-    let mut last = i64::MIN;
-    loop {
-        let [tenant, document, _] = scope(request);
-        let params: [Value; 5] = [tenant, document, SCAN_ROWS.into(), model.into(), last.into()];
-        let rows = conn.query(&text, &params).await?;
-        let count = rows.len();
-        for mut row in rows {
-            let at = chunk_ref(&mut row)?;
-            last = row.int()?;
-            if let Some(score) = vector::similarity(query, &row.bytes()?) {
-                best.offer(score, at);
-            }
+    let offer = |mut row: Row| {
+        let at = chunk_ref(&mut row)?;
+        if let Some(score) = vector::similarity(query, &row.bytes()?) {
+            best.offer(score, at);
         }
-        if (count as i64) < SCAN_ROWS {
-            return Ok(best.into_sorted().into_iter().map(|(score, at)| (at, score)).collect());
-        }
-    }
+        Ok(())
+    };
+    conn.each_row(&text, &[tenant, document, model.into()], offer).await?;
+    Ok(best.into_sorted().into_iter().map(|(score, at)| (at, score)).collect())
 }

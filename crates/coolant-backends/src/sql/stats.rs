@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use coolant_core::job::{JobId, JobRecord};
+use coolant_core::job::{JobId, JobRecord, Status};
 use coolant_core::money::Money;
 use coolant_core::names::Queue;
 use coolant_core::store::{Counter, DlqGroup, JobFilter, Page, Stats, StoreResult};
@@ -53,7 +53,7 @@ impl Conditions {
         let equal = [
             ("j.job_type", job_type),
             ("j.queue", queue),
-            ("j.tenant", tenant),
+            ("s.tenant", tenant),
             ("j.error_code", error_code),
             ("s.idempotency_key", idempotency_key),
         ];
@@ -102,6 +102,18 @@ impl Conditions {
     }
 }
 
+/// The id in the words that lead both databases to the index which finds the jobs soonest.
+fn listed_by(filter: &JobFilter) -> &'static str {
+    match filter {
+        // Few at any time: they are found first and then sorted. The cast takes the primary key's order away.
+        JobFilter { status: Some(Status::Running), .. } | JobFilter { phase: Some(Phase::Running), .. } => {
+            "CAST(j.id AS TEXT)"
+        }
+        JobFilter { status: None, phase: None, tenant: Some(_), .. } => "s.job_id",
+        _ => "j.id",
+    }
+}
+
 /// A page of jobs, newest first.
 pub(crate) async fn list(
     conn: &mut Conn,
@@ -110,12 +122,13 @@ pub(crate) async fn list(
     now: Timestamp,
 ) -> StoreResult<Vec<JobRecord>> {
     let mut conditions = Conditions::of(filter, now, conn.dialect());
+    let id = listed_by(filter);
     if let Some(before) = page.before {
-        conditions.and("j.id < {}", before.to_string());
+        conditions.and(&format!("{id} < {{}}"), before.to_string());
     }
     conditions.params.push(i64::from(page.limit).into());
     let text = format!(
-        "SELECT {} FROM {} WHERE {} ORDER BY j.id DESC LIMIT ${}",
+        "SELECT {} FROM {} WHERE {} ORDER BY {id} DESC LIMIT ${}",
         jobs::record_columns(),
         jobs::RECORD_TABLES,
         conditions.text,
@@ -186,39 +199,57 @@ fn sum(column: &str) -> String {
     format!("CAST(coalesce(sum(CASE WHEN {column} > {MOST} THEN {MOST} ELSE {column} END), 0) AS BIGINT)")
 }
 
-/// Asks for numbers of one queue or of all, since an instant.
+/// Asks for numbers of one queue or of all.
 struct Question<'a> {
     conn: &'a mut Conn,
     since: Timestamp,
-    queue: &'a str,
+    queue: Option<&'a Queue>,
 }
 
 impl Question<'_> {
-    /// A statement that gives one number; `$1` is the instant, `$2` the queue, empty for all.
-    async fn number(&mut self, text: &str) -> StoreResult<i64> {
-        let params: [Value; 2] = [self.since.as_millis().into(), self.queue.into()];
-        self.conn.query(text, &params).await?.pop().map_or(Ok(0), |mut row| row.int())
+    /// A statement that gives one row of numbers. In its text `{of_queue}` is the condition of the queue, and
+    /// `{since}` the instant.
+    async fn numbers<const N: usize>(&mut self, text: &str) -> StoreResult<[i64; N]> {
+        self.numbers_with(text, Vec::new()).await
     }
 
-    /// How many jobs of the queue these conditions hold for.
-    async fn jobs(&mut self, conditions: &str) -> StoreResult<i64> {
-        self.number(&format!("SELECT count(*) FROM jobs WHERE {conditions} AND ($2 = '' OR queue = $2)"))
-            .await
+    /// The same with more parameters, `$1` and on.
+    async fn numbers_with<const N: usize>(
+        &mut self,
+        text: &str,
+        mut params: Vec<Value>,
+    ) -> StoreResult<[i64; N]> {
+        let mut text = text.to_owned();
+        if text.contains("{since}") {
+            params.push(self.since.as_millis().into());
+            text = text.replace("{since}", &format!("${}", params.len()));
+        }
+        // Left out where all queues are asked for, not `$2 = '' OR …`: a plan made for both is bad for each.
+        let condition = self.queue.map(|queue| {
+            params.push(queue.as_str().into());
+            format!(" AND queue = ${}", params.len())
+        });
+        let text = text.replace("{of_queue}", condition.as_deref().unwrap_or_default());
+        let mut numbers = [0; N];
+        if let Some(mut row) = self.conn.query(&text, &params).await?.pop() {
+            for number in &mut numbers {
+                *number = row.int()?;
+            }
+        }
+        Ok(numbers)
     }
 
-    /// The nearest-rank percentile of the durations: the smallest that at least 95 % do not exceed.
-    async fn p95(&mut self) -> StoreResult<Option<Duration>> {
-        let timed = "finished_at >= $1 AND started_at IS NOT NULL";
-        let count = self.jobs(timed).await?;
+    /// The nearest-rank percentile of that many durations: the smallest that at least 95 % do not exceed.
+    async fn p95(&mut self, count: i64) -> StoreResult<Option<Duration>> {
         if count == 0 {
             return Ok(None);
         }
-        let skip = (count * 95 + 99) / 100 - 1;
-        let text = format!(
-            "SELECT finished_at - started_at FROM jobs WHERE {timed} AND ($2 = '' OR queue = $2) \
-             ORDER BY finished_at - started_at LIMIT 1 OFFSET {skip}"
-        );
-        let ms = self.number(&text).await?;
+        // Counted from the longest: a twentieth of the jobs is sorted, not all of them.
+        let skip = count - (count * 95 + 99) / 100;
+        let text = "SELECT finished_at - started_at FROM jobs WHERE finished_at >= {since} \
+                    AND started_at IS NOT NULL{of_queue} ORDER BY finished_at - started_at DESC \
+                    LIMIT 1 OFFSET $1";
+        let [ms] = self.numbers_with(text, vec![skip.into()]).await?;
         Ok(Some(Duration::from_millis(u64::try_from(ms).unwrap_or_default())))
     }
 }
@@ -231,31 +262,39 @@ pub(crate) async fn stats(
     now: Timestamp,
 ) -> StoreResult<Stats> {
     let since = Timestamp::from_millis(now.as_millis().saturating_sub(millis_up(window)));
-    let mut ask = Question { conn, since, queue: queue.map_or("", Queue::as_str) };
-    let ended = ask.jobs("finished_at >= $1").await?;
-    let failed = ask.jobs("finished_at >= $1 AND status = 'FAILED'").await?;
-    let job_duration_p95 = ask.p95().await?;
-    // These two are of now, not of the window; the instant is named so that every statement has both.
-    let queue_depth = ask.jobs("status = 'PENDING' AND CAST($1 AS BIGINT) IS NOT NULL").await?;
-    let dlq_message_count =
-        ask.jobs("status = 'FAILED' AND reopen <> 'discarded' AND CAST($1 AS BIGINT) IS NOT NULL").await?;
-    let wasted = ask
-        .number(&format!(
-            "SELECT {} FROM attempts a JOIN jobs j ON j.id = a.job_id WHERE a.ended_at >= $1 \
-             AND a.wasted_nanos > 0 AND ($2 = '' OR j.queue = $2)",
+    let mut ask = Question { conn, since, queue };
+    let [ended, failed, timed] = ask
+        .numbers(
+            "SELECT count(*), count(CASE WHEN status = 'FAILED' THEN 1 END), count(started_at) \
+             FROM jobs WHERE finished_at >= {since}{of_queue}",
+        )
+        .await?;
+    let job_duration_p95 = ask.p95(timed).await?;
+    // These two are of now, not of the window.
+    let [queue_depth] = ask.numbers("SELECT count(*) FROM jobs WHERE status = 'PENDING'{of_queue}").await?;
+    let [dlq_message_count] = ask
+        .numbers("SELECT count(*) FROM jobs WHERE status = 'FAILED' AND reopen <> 'discarded'{of_queue}")
+        .await?;
+    let [wasted] = ask
+        .numbers(&format!(
+            "SELECT {} FROM attempts a JOIN jobs j ON j.id = a.job_id WHERE a.ended_at >= {{since}} \
+             AND a.wasted_nanos > 0{{of_queue}}",
             sum("a.wasted_nanos")
         ))
         .await?;
-    let retry_count = ask
-        .number(
+    let [retry_count] = ask
+        .numbers(
             "SELECT count(*) FROM attempts a JOIN jobs j ON j.id = a.job_id JOIN attempts b \
              ON b.job_id = a.job_id AND b.number = a.number - 1 AND b.outcome IN ('failed', 'lost') \
-             WHERE a.number > 1 AND a.began_at >= $1 AND ($2 = '' OR j.queue = $2)",
+             WHERE a.number > 1 AND a.began_at >= {since}{of_queue}",
         )
         .await?;
-    let paid = "FROM ledger l JOIN jobs j ON j.id = l.job_id WHERE l.at >= $1 AND ($2 = '' OR j.queue = $2)";
-    let paid_calls = ask.number(&format!("SELECT count(*) {paid}")).await?;
-    let spent = ask.number(&format!("SELECT {} {paid}", sum("l.cost_nanos"))).await?;
+    let [paid_calls, spent] = ask
+        .numbers(&format!(
+            "SELECT count(*), {} FROM ledger WHERE at >= {{since}}{{of_queue}}",
+            sum("cost_nanos")
+        ))
+        .await?;
     #[expect(clippy::cast_precision_loss, reason = "counts of jobs")]
     let job_failure_rate = if ended == 0 { 0.0 } else { failed as f64 / ended as f64 };
     Ok(Stats {

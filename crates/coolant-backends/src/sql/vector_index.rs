@@ -104,7 +104,7 @@ pub(crate) async fn nearest(
 
 /// Sets how far HNSW looks, for this transaction.
 async fn tune(conn: &mut Conn, candidates: u32) -> StoreResult<()> {
-    let text = "SELECT set_config('hnsw.ef_search', $1, true), set_config('jit', 'off', true), \
+    let text = "SELECT set_config('hnsw.ef_search', $1, true), \
                 set_config('hnsw.iterative_scan', 'relaxed_order', true), \
                 set_config('hnsw.max_scan_tuples', '100000', true), \
                 set_config('hnsw.scan_mem_multiplier', '4', true)";
@@ -200,7 +200,7 @@ async fn copy(conn: &mut Conn, documents: &[Vec<Value>]) -> StoreResult<()> {
                    ORDER BY c.seq LIMIT $2";
     let insert = "INSERT INTO chunk_vectors (tenant, document_id, model, hash, dimensions, embedding) \
                   SELECT tenant, document_id, model, hash, dimensions, embedding::halfvec FROM {rows} \
-                  ON CONFLICT DO NOTHING RETURNING dimensions";
+                  ON CONFLICT DO NOTHING";
     let mut last = i64::MIN;
     loop {
         let params = [last.into(), ROUND_CHUNKS.into()];
@@ -218,7 +218,7 @@ async fn copy(conn: &mut Conn, documents: &[Vec<Value>]) -> StoreResult<()> {
             let dimensions = text.as_ref().map_or(0, |_| vector.len() as i64);
             vec![tenant.into(), document.into(), model.into(), hash.into(), dimensions.into(), text.into()]
         });
-        conn.query_rows(insert, &[], COPY, rows.collect()).await?;
+        conn.execute_rows(insert, &[], COPY, rows.collect()).await?;
         if is_last {
             return Ok(());
         }
@@ -227,7 +227,7 @@ async fn copy(conn: &mut Conn, documents: &[Vec<Value>]) -> StoreResult<()> {
 
 /// Ends the freshness of those of these documents whose chunks all have their copies, and drops copies
 /// that no chunk has any longer. A document that somebody is just publishing is left for another time.
-async fn settle(conn: &mut Conn, documents: &[Vec<Value>]) -> StoreResult<i64> {
+async fn settle(conn: &mut Conn, documents: &[Vec<Value>]) -> StoreResult<u64> {
     conn.begin().await?;
     let outcome = settle_in_transaction(conn, documents).await;
     match outcome {
@@ -239,7 +239,7 @@ async fn settle(conn: &mut Conn, documents: &[Vec<Value>]) -> StoreResult<i64> {
     }
 }
 
-async fn settle_in_transaction(conn: &mut Conn, documents: &[Vec<Value>]) -> StoreResult<i64> {
+async fn settle_in_transaction(conn: &mut Conn, documents: &[Vec<Value>]) -> StoreResult<u64> {
     let text = "SELECT d.tenant, d.id FROM {rows} JOIN documents d ON d.tenant = r.tenant AND d.id = r.id \
                 FOR UPDATE OF d SKIP LOCKED";
     let mut locked = Vec::new();
@@ -249,13 +249,13 @@ async fn settle_in_transaction(conn: &mut Conn, documents: &[Vec<Value>]) -> Sto
     let text = "DELETE FROM chunk_vectors x USING {rows} WHERE x.tenant = r.tenant AND x.document_id = r.id \
                 AND NOT EXISTS (SELECT 1 FROM chunks c WHERE c.tenant = x.tenant \
                 AND c.document_id = x.document_id AND c.hash = x.hash AND c.model = x.model)";
-    conn.query_rows(text, &[], DOCUMENT, locked.clone()).await?;
+    conn.execute_rows(text, &[], DOCUMENT, locked.clone()).await?;
     let text = "UPDATE documents d SET fresh_since = NULL FROM {rows} WHERE d.tenant = r.tenant \
                 AND d.id = r.id AND NOT EXISTS (SELECT 1 FROM chunks c JOIN vectors v ON v.tenant = c.tenant \
                 AND v.model = c.model AND v.hash = c.hash WHERE c.tenant = d.tenant AND c.document_id = d.id \
                 AND NOT EXISTS (SELECT 1 FROM chunk_vectors x WHERE x.tenant = c.tenant \
-                AND x.document_id = c.document_id AND x.model = c.model AND x.hash = c.hash)) RETURNING d.id";
-    Ok(conn.query_rows(text, &[], DOCUMENT, locked).await?.len() as i64)
+                AND x.document_id = c.document_id AND x.model = c.model AND x.hash = c.hash))";
+    conn.execute_rows(text, &[], DOCUMENT, locked).await
 }
 
 /// The models of the copies, each found by a step through the index and not by reading all of it.

@@ -16,13 +16,13 @@ use coolant_core::store::SubmitOutcome;
 use coolant_core::time::{Timestamp, spoken};
 
 use super::args::IndexArgs;
-use super::out::Output;
+use super::out::{Output, counted};
 use super::{CommandError, CommandResult};
 use crate::app::App;
-use crate::engine::{Caller, JobAt, housekeeping};
+use crate::engine::{Caller, EngineError, JobAt, housekeeping};
 use crate::worker::Shutdown;
 use files::Found;
-use progress::Progress;
+use progress::{Progress, Waits};
 use report::Report;
 
 /// Lease of the jobs that this command runs: short, since whoever runs it again after a crash waits for it.
@@ -34,12 +34,17 @@ const LOOK_AT: usize = 200;
 /// A wait for an upstream beyond this is somebody else's time: the command ends and says when to come back.
 const LONGEST_BLOCKED: Duration = Duration::from_secs(60);
 
+/// Why a job is reopened before its cooldown is over, for the audit trail.
+const REOPENED: &str = "its workers were lost, and `coolant index` was run again";
+
 /// A document on its way.
 struct Underway {
     name: String,
     /// Whether the index has never had it.
     is_new: bool,
     job_id: JobId,
+    /// Whether this run has given it its second chance.
+    reopened: bool,
     /// Paid calls of its job before this run.
     calls_before: i64,
     cost_before: i64,
@@ -54,7 +59,7 @@ enum Stopped {
 }
 
 pub(super) async fn run(app: App, args: IndexArgs, output: &Output) -> CommandResult {
-    let found = files::find(&args.paths)?;
+    let (found, left_out) = files::find(&args.paths)?;
     let shutdown = Shutdown::on_signals().map_err(CommandError::system("cannot take signals"))?;
     let concurrency = args.concurrency.unwrap_or_else(default_concurrency);
     let worker = app
@@ -73,22 +78,37 @@ pub(super) async fn run(app: App, args: IndexArgs, output: &Output) -> CommandRe
         underway: VecDeque::new(),
         progress: Progress::new(output, found.len()),
     };
+    left_out.iter().for_each(|left_out| indexing.progress.left_out(left_out));
     let stopped = indexing.all(found, &shutdown).await;
-    let Indexing { report, progress, underway, .. } = indexing;
-    let left = underway.len();
+    if matches!(stopped, Ok(Some(Stopped::Asked))) {
+        indexing.progress.stopping();
+    }
     shutdown.drain();
     // The second Ctrl-C of somebody in a hurry ends the wait for running jobs.
     let _ = working.await;
     keeping.abort();
+    let stopped = match stopped {
+        // What was under way has been finished meanwhile.
+        Ok(Some(_)) => indexing.look_at_all().await.and(stopped),
+        _ => stopped,
+    };
+    let Indexing { report, progress, .. } = indexing;
     progress.finish();
     report.write(&app, output);
+    let left = progress.left();
     match stopped? {
-        None if report.has_failures() => Err(CommandError::Failed),
-        None => Ok(()),
-        Some(Stopped::Asked) => Err(CommandError::Later(format!(
-            "stopped with {left} documents left; run the same command again to go on"
-        ))),
-        Some(Stopped::Blocked(why)) => Err(CommandError::Later(format!("{left} documents wait: {why}"))),
+        Some(stopped) if left > 0 => Err(CommandError::Later(match stopped {
+            Stopped::Asked => {
+                let left = counted(left, "document");
+                format!("stopped with {left} left; run the same command again to go on")
+            }
+            Stopped::Blocked(why) => {
+                let wait = if left == 1 { "waits" } else { "wait" };
+                format!("{} {wait}: {why}", counted(left, "document"))
+            }
+        })),
+        _ if report.has_failures() => Err(CommandError::Failed),
+        _ => Ok(()),
     }
 }
 
@@ -113,7 +133,7 @@ impl Indexing<'_> {
             }
             self.begin(file).await?;
         }
-        self.progress.all_read();
+        self.progress.all_read(self.underway.len());
         while !self.underway.is_empty() {
             if shutdown.is_asked() {
                 return Ok(Some(Stopped::Asked));
@@ -138,8 +158,8 @@ impl Indexing<'_> {
                 return Ok(());
             }
         };
-        let filename = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        let put = self.app.engine.put_document(&self.caller, &name, bytes, None, filename).await?;
+        let filename = path.file_name().map(|name| files::printable(&name.to_string_lossy()));
+        self.app.engine.put_document(&self.caller, &name, bytes, None, filename).await?;
         let answer = self.app.engine.index_document(&self.caller, &name, None, None, None).await?;
         let job = &answer.job.record.job;
         let was_done = answer.outcome == SubmitOutcome::Existing && job.status() == Status::Succeeded;
@@ -148,16 +168,51 @@ impl Indexing<'_> {
             self.progress.done(&name, None);
             return Ok(());
         }
+        let (document, _) = self.app.engine.document(&self.caller, &name).await?;
         let underway = Underway {
             name,
-            is_new: put.version.version == 1 && job.finished_at.is_none(),
+            is_new: document.searchable.is_none(),
+            reopened: false,
             job_id: job.id,
             calls_before: job.usage.calls,
             cost_before: job.usage.cost.as_nanos(),
         };
         match job.status() {
-            Status::Failed | Status::Cancelled => self.end(&underway, &answer.job),
-            _ => self.underway.push_back(underway),
+            Status::Failed | Status::Cancelled => self.end_or_reopen(underway, &answer.job).await,
+            _ => {
+                self.underway.push_back(underway);
+                Ok(())
+            }
+        }
+    }
+
+    /// A job whose workers were lost under it says nothing against its document, which is read in a process
+    /// of its own. Whoever runs this command again after they were killed wants it to go on now: once a run
+    /// such a job is reopened, and does not wait for its cooldown.
+    async fn end_or_reopen(&mut self, mut underway: Underway, job: &JobAt) -> CommandResult {
+        let code = job.record.job.last_error.as_ref().map(|error| error.code.as_str());
+        let was_lost = job.record.job.status() == Status::Failed
+            && matches!(code, Some("WORKER_LOST" | "RELEASE_LIMIT"));
+        if underway.reopened || !was_lost {
+            self.end(&underway, job);
+            return Ok(());
+        }
+        let retried = self.app.engine.retry(&self.caller, underway.job_id, true, Some(REOPENED)).await;
+        match retried {
+            // Refused: somebody else was faster, and the next look says how it goes on.
+            Ok(_) | Err(EngineError::JobNotEnded | EngineError::JobSucceeded) => {
+                underway.reopened = true;
+                self.underway.push_back(underway);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Looks at every job once.
+    async fn look_at_all(&mut self) -> CommandResult {
+        for _ in 0..self.underway.len().div_ceil(LOOK_AT) {
+            self.look().await?;
         }
         Ok(())
     }
@@ -170,22 +225,28 @@ impl Indexing<'_> {
         let records = self.app.engine.store().jobs(&ids).await.map_err(crate::engine::EngineError::from)?;
         let mut chunks = (0, 0);
         let mut blocked = Vec::new();
+        let (mut waits, mut ended) = (None, Vec::new());
         let mut left = VecDeque::new();
         for (underway, record) in looking.into_iter().zip(records) {
             let Some(record) = record else { continue };
             if record.job.status().has_ended() {
-                self.end(&underway, &JobAt { record, now });
+                ended.push((underway, JobAt { record, now }));
                 continue;
             }
             if let Some(progress) = &record.job.progress {
                 chunks = (chunks.0 + progress.done, chunks.1 + progress.total.unwrap_or(progress.done));
             }
             blocked.push(long_wait(&record.job, now));
+            add_wait(&mut waits, &underway.name, &record.job, now);
             left.push_back(underway);
         }
         self.progress.chunks_underway(chunks);
+        self.progress.waiting(waits);
         left.append(&mut self.underway);
         self.underway = left;
+        for (underway, job) in ended {
+            self.end_or_reopen(underway, &job).await?;
+        }
         // All that is left waits for the same closed door.
         let all_blocked = !blocked.is_empty() && blocked.iter().all(Option::is_some);
         Ok(all_blocked.then(|| blocked.into_iter().flatten().next()).flatten())
@@ -213,6 +274,25 @@ impl Indexing<'_> {
                 self.progress.failed(&underway.name, code, &reason);
                 self.report.failed(underway.name.clone(), code, reason);
             }
+        }
+    }
+}
+
+/// Counts a document that waits for another try, for people who wonder why nothing moves.
+fn add_wait(waits: &mut Option<Waits>, name: &str, job: &Job, now: Timestamp) {
+    let JobState::Pending { visible_at, wait: Wait::Cooling | Wait::Deferred { .. } } = &job.state else {
+        return;
+    };
+    let Some(error) = job.last_error.as_ref().filter(|_| *visible_at > now) else { return };
+    let wait = visible_at.since(now);
+    match waits {
+        Some(waits) => {
+            waits.count += 1;
+            waits.wait = waits.wait.min(wait);
+        }
+        None => {
+            let (code, message) = (error.code.clone(), error.message.clone());
+            *waits = Some(Waits { count: 1, name: name.to_owned(), code, message, wait });
         }
     }
 }

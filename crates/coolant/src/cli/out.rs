@@ -2,7 +2,7 @@
 //! it was asked for.
 
 use std::error::Error;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
@@ -41,9 +41,35 @@ impl Output {
     /// A line of a result.
     pub(super) fn line(&self, text: impl AsRef<str>) {
         let mut stdout = std::io::stdout().lock();
-        if writeln!(stdout, "{}", text.as_ref()).and_then(|()| stdout.flush()).is_err() {
+        match writeln!(stdout, "{}", text.as_ref()).and_then(|()| stdout.flush()) {
+            Ok(()) => {}
             // Whoever read along has gone (`| head`): nothing more to say, and no reason to complain.
-            std::process::exit(0);
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+            Err(error) => {
+                self.remark(format!("error: cannot write the result\n  cause: {error}"));
+                std::process::exit(1);
+            }
+        }
+    }
+
+    /// A name and what is said of it: below it and folded on a terminal, on the same line in a pipe.
+    pub(super) fn entry(&self, name: &str, text: &str) {
+        if !std::io::stdout().is_terminal() {
+            return self.line(format!("{name} {text}"));
+        }
+        self.line(name);
+        for line in folded(text, columns().saturating_sub(4)) {
+            self.line(format!("    {line}"));
+        }
+    }
+
+    /// A sentence: folded on a terminal.
+    pub(super) fn sentence(&self, text: &str) {
+        if !std::io::stdout().is_terminal() {
+            return self.line(text);
+        }
+        for line in folded(text, columns()) {
+            self.line(line);
         }
     }
 
@@ -94,11 +120,43 @@ pub(super) fn counted(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
+/// How wide the terminal is.
+fn columns() -> usize {
+    Table::new().width().map_or(80, usize::from)
+}
+
+/// The text on lines of so many characters, broken between words.
+fn folded(text: &str, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= most => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// The text on one line, cut to so many characters.
 pub(super) fn shortened(text: &str, most: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_broken_between_words_and_hold_no_more_than_asked() {
+        assert_eq!(folded("the file is  empty", 8), ["the file", "is empty"]);
+        assert_eq!(folded("a-word-that-is-too-long for it", 8), ["a-word-that-is-too-long", "for it"]);
+        assert_eq!(folded("", 8), [""; 0]);
     }
 }

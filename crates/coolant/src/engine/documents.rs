@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use coolant_core::documents::{Document, NewDocument, PutOutcome};
+use coolant_core::job::Status;
 use coolant_core::names::{DocumentId, IdempotencyKey, Tenant};
 use coolant_core::store::IfFailed;
+use coolant_core::time::Timestamp;
 use serde_json::json;
 
 use super::read::page_limit;
@@ -219,13 +221,39 @@ impl Engine {
             job_type: DOCUMENT_INDEX.into(),
             payload: Some(json!({"document_id": id.as_str(), "version": version, "pipeline": pipeline})),
             idempotency_key: Some(self.index_key(&id, version)),
-            tenant: Some(tenant.into()),
+            tenant: Some(tenant.clone().into()),
             upstreams: self.parts.pipeline.upstreams.iter().map(ToString::to_string).collect(),
             if_failed: IfFailed::Retry,
             trace_id,
             ..SubmitRequest::default()
         };
-        self.submit(caller, request).await
+        let answer = self.submit(caller, request.clone()).await?;
+        if answer.job.record.job.status() != Status::Succeeded {
+            return Ok(answer);
+        }
+        match self.replaced_at(&tenant, &id, version).await? {
+            None => Ok(answer),
+            Some(at) => {
+                let key = format!("{}:{}", self.index_key(&id, version), at.as_millis());
+                self.submit(caller, SubmitRequest { idempotency_key: Some(key), ..request }).await
+            }
+        }
+    }
+
+    /// When another pipeline took the place of what this one had published of the version, if one did: then
+    /// its job is done, and its work is not there any more. One key for each time that happened.
+    async fn replaced_at(
+        &self,
+        tenant: &Tenant,
+        id: &DocumentId,
+        version: i64,
+    ) -> EngineResult<Option<Timestamp>> {
+        let document = self.parts.documents.document(tenant, id).await?;
+        let published = document.and_then(|document| document.searchable);
+        let replaced = published.filter(|published| {
+            published.version == version && published.pipeline != self.parts.pipeline.version
+        });
+        Ok(replaced.map(|published| published.at))
     }
 
     fn index_key(&self, id: &DocumentId, version: i64) -> String {

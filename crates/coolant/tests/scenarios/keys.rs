@@ -10,7 +10,7 @@ use crate::client::{Answer, Call};
 use crate::world::World;
 
 /// What became of a submit: the status, the job's id, and its status.
-fn outcome(answer: Answer) -> (u16, String, String) {
+fn outcome(answer: &Answer) -> (u16, String, String) {
     let status = answer.status;
     assert!(status == 200 || status == 202, "{status}: {}", answer.json());
     let job = answer.json();
@@ -41,7 +41,7 @@ pub(crate) async fn s06_a_storm_of_retries_starts_one_execution(world: &World) {
         // Every client goes on until it is told of an execution, as people press a button.
         while answers.last().is_none_or(|(_, _, status)| status == "FAILED") {
             pace.tick().await;
-            answers.push(outcome(api.submit(&work).await));
+            answers.push(outcome(&api.submit(&work).await));
             assert!(answers.len() < 60, "still nothing after 30 s");
         }
         answers
@@ -153,7 +153,7 @@ pub(crate) async fn s10_a_hundred_submits_at_once_on_two_servers_make_one_job(wo
     let submits = (0..100).map(|i| {
         let (api, work) = (servers[i % 2].api, work.clone());
         // Tasks of their own, so that they really run side by side.
-        tokio::spawn(async move { outcome(api.submit(&work).await) })
+        tokio::spawn(async move { outcome(&api.submit(&work).await) })
     });
     let answers = futures::future::join_all(submits.collect::<Vec<_>>()).await;
     let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();

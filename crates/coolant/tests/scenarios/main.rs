@@ -9,6 +9,7 @@
 //! - a lease that has to run out is short, and its end is seen by the next claim.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
+#![allow(clippy::print_stdout, reason = "a test says what it skips")]
 
 mod api;
 #[path = "../support/client.rs"]

@@ -27,7 +27,7 @@ pub(crate) async fn s17_a_second_worker_goes_on_at_chunk_61(world: &World) {
     let api = &server.api;
     let work = json!({"job_type": "INDEX", "idempotency_key": "doc:v1:p1", "payload": {"chunks": CHUNKS}});
     let id = api.create(work.clone()).await;
-    // Long enough for its sixty writes on a busy machine; a beat renews it to one that is short.
+    // Long enough for its sixty writes on a busy machine.
     let dying = api.claims("a", json!({"lease_seconds": 8})).await.remove(0);
     for chunk in 1..=60 {
         checkpoint(api, &dying, chunk).await.expect(200);

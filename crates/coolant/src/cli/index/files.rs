@@ -1,5 +1,6 @@
 //! The files that were meant, and their names as documents.
 
+use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
 
 use walkdir::WalkDir;
@@ -18,10 +19,19 @@ pub(super) struct Found {
 /// Longest name that is used as it is; a longer one keeps its end and gets a hash.
 const LONGEST_NAME: usize = 384;
 
-/// All files under the paths, in the order of their names. What begins with a dot is left out, unless it
-/// was named itself; links to folders are not followed.
-pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<Found>, CommandError> {
-    let mut found = Vec::new();
+/// Something at the paths that is no file and no folder.
+pub(super) struct LeftOut {
+    /// Its name, as a document's would be.
+    pub(super) name: String,
+    /// Why it is left out.
+    pub(super) why: &'static str,
+}
+
+/// All files under the paths, each once, in the order of their names, and what was left out. What begins
+/// with a dot is passed over, unless it was named itself; links to folders are not followed.
+pub(super) fn find(paths: &[PathBuf]) -> Result<(Vec<Found>, Vec<LeftOut>), CommandError> {
+    let (mut found, mut left_out) = (Vec::new(), Vec::new());
+    let mut seen = HashSet::new();
     for path in paths {
         if !path.exists() {
             return Err(CommandError::Usage(format!("`{}` does not exist", path.display())));
@@ -31,36 +41,46 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<Found>, CommandError> {
             entry.depth() == 0 || !entry.file_name().to_string_lossy().starts_with('.')
         });
         for entry in visible {
-            match entry {
-                Ok(entry) if is_file(entry.path()) => {
-                    found.push(Found { name: name(entry.path()), path: entry.into_path() });
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    // A folder that may not be read is a failed document, by its name, not the end.
-                    if let Some(path) = error.path() {
-                        found.push(Found { name: name(path), path: path.to_owned() });
-                    }
-                }
+            let (path, why_not) = match entry {
+                Ok(entry) if entry.file_type().is_dir() => continue,
+                Ok(entry) => (entry.path().to_owned(), no_file(entry.path(), entry.depth())),
+                // A folder that may not be read is a failed document, by its name, not the end.
+                Err(error) => match error.path() {
+                    Some(path) => (path.to_owned(), None),
+                    None => continue,
+                },
+            };
+            let name = name(&path);
+            match why_not {
+                _ if !seen.insert(name.clone()) => {}
+                None => found.push(Found { name, path }),
+                Some(why) => left_out.push(LeftOut { name, why }),
             }
         }
     }
-    found.dedup_by(|a, b| a.name == b.name);
     if found.is_empty() {
         return Err(CommandError::Usage("there are no files to index at these paths".into()));
     }
-    Ok(found)
+    Ok((found, left_out))
 }
 
-/// Regular files only: a pipe or a device could block for ever, or never end.
-fn is_file(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|about| about.is_file())
+/// Why something is no file to be read; a pipe or a device could block for ever, or never end.
+fn no_file(path: &Path, depth: usize) -> Option<&'static str> {
+    match std::fs::metadata(path) {
+        Ok(about) if about.is_file() => None,
+        // The folder that a named link leads to is walked.
+        Ok(about) if about.is_dir() && depth == 0 => Some("a folder"),
+        Ok(about) if about.is_dir() => Some("a link to a folder"),
+        Ok(_) => Some("no file"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some("a link that leads nowhere"),
+        Err(_) => Some("a link that cannot be followed"),
+    }
 }
 
 fn name(path: &Path) -> String {
     let plain: PathBuf = path.components().filter(|part| !matches!(part, Component::CurDir)).collect();
     let text = plain.to_string_lossy();
-    let mut name: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let mut name = printable(&text);
     let is_exact = matches!(text, std::borrow::Cow::Borrowed(_)) && name == text;
     if name.len() > LONGEST_NAME || !is_exact {
         // Two names that look alike once they are cut or mended must stay two documents.
@@ -72,6 +92,11 @@ fn name(path: &Path) -> String {
         name = format!("{}~{}", &hash[..16], &name[start..]);
     }
     name
+}
+
+/// A name without what would break a line, an id or a terminal.
+pub(super) fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// A file's bytes, or the code and reason why it has none.

@@ -90,21 +90,22 @@ impl Report {
             return output.json(self);
         }
         let Documents { new, updated, unchanged, failed } = &self.documents;
-        output.line(format!(
+        // The totals come last: that is where somebody looks after a long list.
+        for Failed { document_id, error_code, reason } in failed {
+            output.entry(&format!("failed {document_id}:"), &format!("{error_code}: {reason}"));
+        }
+        output.sentence(&format!(
             "documents: {new} new, {updated} updated, {unchanged} unchanged, {} failed",
             failed.len()
         ));
-        for Failed { document_id, error_code, reason } in failed {
-            output.line(format!("  {document_id}: {error_code}: {reason}"));
-        }
         let Chunks { embedded, reused } = &self.chunks;
-        output.line(format!("chunks: {embedded} embedded, {reused} reused"));
+        output.sentence(&format!("chunks: {embedded} embedded, {reused} reused"));
         let by = app.embedder_name();
-        output.line(if app.pays_for_embeddings() {
+        output.sentence(&if app.pays_for_embeddings() {
             let cost = if self.cost_nanos > 0 { format!(", {} USD", self.cost_usd) } else { String::new() };
             format!("paid: {}{cost} ({by})", counted(self.paid_calls.unsigned_abs(), "call"))
         } else {
-            format!("paid: nothing ({by} runs on this machine and knows spelling, not meaning)")
+            format!("paid: nothing ({by} runs here, and knows spelling, not meaning)")
         });
     }
 }

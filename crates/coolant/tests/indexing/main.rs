@@ -1,0 +1,26 @@
+//! `coolant index`, the real program, over folders good and bad: what is found, what is said, and what is
+//! paid, whatever happens meanwhile.
+
+#![cfg(unix)]
+#![allow(dead_code, unreachable_pub, reason = "test code that each module uses in part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test ends where it goes wrong, and prints its seed"
+)]
+
+#[path = "../support/client.rs"]
+mod client;
+#[path = "../../../coolant-backends/tests/support/mod.rs"]
+mod database;
+mod fixtures;
+mod kit;
+mod provider;
+
+mod again;
+mod hostile;
+mod kills;
+mod manifest;
+mod signals;
+mod together;
+mod trouble;
