@@ -12,5 +12,6 @@ CREATE INDEX chunks_lexemes ON chunks USING gin (lexemes);
 CREATE INDEX chunks_content ON chunks (tenant, document_id, hash);
 CREATE INDEX documents_fresh ON documents (fresh_since) WHERE fresh_since IS NOT NULL;
 
--- Floats do not compress.
+-- Floats do not compress, and one that is read is read whole: in the row, if a page holds it.
 ALTER TABLE vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
+ALTER TABLE vectors SET (toast_tuple_target = 8160);
