@@ -11,6 +11,8 @@ CREATE TABLE documents (
     model             TEXT,
     chunks            BIGINT,
     published_at      BIGINT,
+    -- Since when its chunks are not what the index of vectors has; only PostgreSQL with pgvector has one.
+    fresh_since       BIGINT,
     PRIMARY KEY (tenant, id)
 );
 

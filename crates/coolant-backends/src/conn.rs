@@ -234,6 +234,20 @@ impl Conn {
         }
     }
 
+    /// Says one statement and hands over its rows one by one: they may be more than memory holds.
+    pub(crate) async fn each_row(
+        &mut self,
+        text: &str,
+        params: &[Value],
+        take: impl FnMut(Row) -> Result<(), StoreError> + Send,
+    ) -> Result<(), StoreError> {
+        let text = self.dialect().fill(text);
+        match self {
+            Self::Sqlite(conn) => sqlite::each_row(conn, &text, params, take),
+            Self::Postgres(client) => postgres::each_row(client, &text, params, take).await,
+        }
+    }
+
     /// Says one statement for its effect and gives how many rows it touched.
     pub(crate) async fn execute(&mut self, text: &str, params: &[Value]) -> Result<u64, StoreError> {
         let text = self.dialect().fill(text);

@@ -10,6 +10,7 @@ pub mod conformance;
 mod conn;
 mod hints;
 mod migrate;
+mod pgvector;
 mod postgres;
 mod sql;
 mod sqlite;

@@ -4,10 +4,13 @@
 //! - a step is applied whole or not at all, and written down with the hash of its text;
 //! - one process migrates while others wait; each step runs once;
 //! - a store newer than this program is refused, not touched.
+//!
+//! Elsewhere: what a database may have or not, and gets by migrating once more (`pgvector`).
 
 use coolant_core::store::{StoreError, StoreResult};
 
 use crate::conn::{Conn, Dialect, Value};
+use crate::pgvector;
 
 /// One step: the text that both databases share, and what only one of them needs.
 struct Migration {
@@ -83,7 +86,11 @@ async fn migrate_in_transaction(conn: &mut Conn, now_ms: i64) -> StoreResult<usi
     if dialect == Dialect::Postgres {
         conn.script("SET LOCAL lock_timeout = 0").await?;
         conn.query("SELECT pg_advisory_xact_lock($1)::text", &[ADVISORY_KEY.into()]).await?;
-        conn.script("CREATE SCHEMA IF NOT EXISTS coolant").await?;
+        // `IF NOT EXISTS` would ask for the right to create schemas also where an operator made this one.
+        let found = conn.query("SELECT count(to_regnamespace('coolant'))", &[]).await?.pop();
+        if found.map_or(Ok(0), |mut row| row.int())? == 0 {
+            conn.script("CREATE SCHEMA coolant").await?;
+        }
     }
     conn.script(
         "CREATE TABLE IF NOT EXISTS schema_migrations (number BIGINT NOT NULL PRIMARY KEY, \
@@ -97,6 +104,9 @@ async fn migrate_in_transaction(conn: &mut Conn, now_ms: i64) -> StoreResult<usi
         let params: [Value; 4] =
             [number(index).into(), migration.name.into(), migration.checksum(dialect).into(), now_ms.into()];
         conn.execute("INSERT INTO schema_migrations VALUES ($1, $2, $3, $4)", &params).await?;
+    }
+    if dialect == Dialect::Postgres {
+        pgvector::arrange(conn, now_ms).await?;
     }
     Ok(MIGRATIONS.len() - applied.len())
 }

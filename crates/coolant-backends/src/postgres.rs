@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use coolant_core::store::StoreError;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use futures::TryStreamExt;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::private::BytesMut;
@@ -102,6 +103,22 @@ pub(crate) async fn query(client: &Object, text: &str, params: &[Value]) -> Resu
     let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|value| value as _).collect();
     let rows = client.query(&statement, &params).await.map_err(error)?;
     read(&statement, &rows)
+}
+
+/// The server sends on as rows are taken; no more than a few wait here.
+pub(crate) async fn each_row(
+    client: &Object,
+    text: &str,
+    params: &[Value],
+    mut take: impl FnMut(Row) -> Result<(), StoreError> + Send,
+) -> Result<(), StoreError> {
+    let statement = client.prepare_cached(text).await.map_err(error)?;
+    let params = params.iter().map(|value| value as &(dyn ToSql + Sync));
+    let mut rows = std::pin::pin!(client.query_raw(&statement, params).await.map_err(error)?);
+    while let Some(row) = rows.try_next().await.map_err(error)? {
+        read(&statement, &[row])?.into_iter().try_for_each(&mut take)?;
+    }
+    Ok(())
 }
 
 pub(crate) async fn execute(client: &Object, text: &str, params: &[Value]) -> Result<u64, StoreError> {

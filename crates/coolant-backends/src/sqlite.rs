@@ -57,8 +57,18 @@ impl ToSql for Value {
 pub(crate) fn query(conn: &Connection, text: &str, params: &[Value]) -> Result<Vec<Row>, StoreError> {
     let mut statement = conn.prepare_cached(text).map_err(error)?;
     let mut found = Vec::new();
-    run(&mut statement, params.iter(), &mut found)?;
+    run(&mut statement, params.iter(), keep(&mut found))?;
     Ok(found)
+}
+
+pub(crate) fn each_row(
+    conn: &Connection,
+    text: &str,
+    params: &[Value],
+    take: impl FnMut(Row) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut statement = conn.prepare_cached(text).map_err(error)?;
+    run(&mut statement, params.iter(), take)
 }
 
 pub(crate) fn execute(conn: &Connection, text: &str, params: &[Value]) -> Result<u64, StoreError> {
@@ -77,7 +87,7 @@ pub(crate) fn query_each(
     let mut statement = conn.prepare_cached(text).map_err(error)?;
     let mut found = Vec::new();
     for row in rows {
-        run(&mut statement, params.iter().chain(row), &mut found)?;
+        run(&mut statement, params.iter().chain(row), keep(&mut found))?;
     }
     Ok(found)
 }
@@ -100,15 +110,22 @@ pub(crate) fn execute_each(
 fn run<'a>(
     statement: &mut CachedStatement<'_>,
     params: impl Iterator<Item = &'a Value>,
-    found: &mut Vec<Row>,
+    mut take: impl FnMut(Row) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let columns = statement.column_count();
     let mut rows = statement.query(rusqlite::params_from_iter(params)).map_err(error)?;
     while let Some(row) = rows.next().map_err(error)? {
         let values: Result<Vec<_>, _> = (0..columns).map(|index| read(row, index)).collect();
-        found.push(Row(values?.into_iter()));
+        take(Row(values?.into_iter()))?;
     }
     Ok(())
+}
+
+fn keep(found: &mut Vec<Row>) -> impl FnMut(Row) -> Result<(), StoreError> {
+    |row| {
+        found.push(row);
+        Ok(())
+    }
 }
 
 fn read(row: &rusqlite::Row<'_>, index: usize) -> Result<Value, StoreError> {

@@ -30,7 +30,7 @@ use crate::clock::{StoreClock, TestClock};
 use crate::conn::Conn;
 use crate::hints::{self, Hints};
 use crate::postgres::Purpose;
-use crate::sql::{claim, documents, jobs, operation, stats};
+use crate::sql::{claim, documents, jobs, operation, search, stats, vector_index};
 use crate::{migrate, postgres, sqlite};
 
 /// Where a store is.
@@ -620,10 +620,26 @@ impl DocumentStore for SqlStore {
     }
 
     async fn search(&self, request: SearchRequest) -> StoreResult<SearchCandidates> {
-        self.read(move |conn| async move { documents::search(conn, &request).await }.boxed()).await
+        self.read(move |conn| async move { search::search(conn, &request).await }.boxed()).await
     }
 
     async fn index_health(&self) -> StoreResult<IndexHealth> {
         self.read(|conn| documents::health(conn).boxed()).await
+    }
+    async fn tend_index(&self) -> StoreResult<bool> {
+        let Readers::Pool(pool) = &self.readers else { return Ok(false) };
+        let pool = pool.clone();
+        // A task, so that a caller who goes away does not leave a connection locked in the pool.
+        let task = self.runtime.spawn(async move {
+            let mut conn = Conn::Postgres(pool.get().await.map_err(postgres::pool_error)?);
+            let outcome = vector_index::tend(&mut conn).await;
+            if outcome.is_err()
+                && let Conn::Postgres(client) = conn
+            {
+                drop(deadpool_postgres::Object::take(client));
+            }
+            outcome
+        });
+        task.await.map_err(|error| StoreError::Broken(error.to_string()))?
     }
 }

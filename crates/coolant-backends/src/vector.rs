@@ -74,8 +74,8 @@ impl<T: Ord> Best<T> {
     }
 
     /// Best first.
-    pub(crate) fn into_sorted(self) -> Vec<T> {
-        self.worst_first.into_sorted_vec().into_iter().map(|Scored(_, thing)| thing).collect()
+    pub(crate) fn into_sorted(self) -> Vec<(f32, T)> {
+        self.worst_first.into_sorted_vec().into_iter().map(|Scored(score, thing)| (score, thing)).collect()
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
         for (score, name) in [(0.1, "d"), (0.9, "b"), (0.9, "a"), (0.5, "c"), (0.2, "e")] {
             best.offer(score, name);
         }
-        assert_eq!(best.into_sorted(), ["a", "b", "c"]);
+        assert_eq!(best.into_sorted(), [(0.9, "a"), (0.9, "b"), (0.5, "c")]);
     }
 
     #[test]

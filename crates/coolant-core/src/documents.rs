@@ -284,4 +284,10 @@ pub trait DocumentStore: Send + Sync + 'static {
 
     /// Counts the index.
     async fn index_health(&self) -> StoreResult<IndexHealth>;
+
+    /// Does some of what makes searches fast and is too slow for a publication. To be called from time to
+    /// time by every process; searches find the same without it. Gives whether there is more to do at once.
+    async fn tend_index(&self) -> StoreResult<bool> {
+        Ok(false)
+    }
 }

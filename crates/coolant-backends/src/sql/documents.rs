@@ -1,12 +1,13 @@
-//! Documents, their published chunks, vectors by content, and search over all of it.
+//! Documents, their published chunks, and vectors by content.
+//!
+//! Elsewhere: search over all of it (`search`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use coolant_core::documents::{
-    ChunkRef, ContentHash, Document, DocumentVersion, FinishedStep, FoundChunk, HashedVector, IndexHealth,
-    NewChunk, NewDocument, Publication, Published, PutOutcome, SearchCandidates, SearchRequest, SearchTerm,
-    VectorBatch,
+    ContentHash, Document, DocumentVersion, FinishedStep, HashedVector, IndexHealth, NewChunk, NewDocument,
+    Publication, Published, PutOutcome, VectorBatch,
 };
 use coolant_core::job::{Job, JobState, LeaseToken};
 use coolant_core::lifecycle::{Event, Refusal, check_lease};
@@ -15,7 +16,7 @@ use coolant_core::store::{JobChange, StoreError, StoreResult};
 use coolant_core::time::Timestamp;
 use sha2::{Digest, Sha256};
 
-use crate::conn::{Columns, Conn, Dialect, Kind, Row, Value};
+use crate::conn::{Columns, Conn, Kind, Row, Value};
 use crate::sql::codec::{broken, hex, name};
 use crate::sql::counters::Tally;
 use crate::sql::{apply, jobs};
@@ -153,7 +154,7 @@ pub(crate) async fn delete(
 ) -> StoreResult<bool> {
     let params: [Value; 3] = [now.as_millis().into(), tenant.as_str().into(), id.as_str().into()];
     let text = "UPDATE documents SET deleted_at = $1, published_version = NULL, pipeline = NULL, model = NULL, \
-                chunks = NULL, published_at = NULL WHERE tenant = $2 AND id = $3 AND deleted_at IS NULL";
+                chunks = NULL, published_at = NULL, fresh_since = $1 WHERE tenant = $2 AND id = $3 AND deleted_at IS NULL";
     let there = conn.execute(text, &params).await? > 0;
     for table in ["chunks", "document_versions"] {
         let text = format!("DELETE FROM {table} WHERE tenant = $1 AND document_id = $2");
@@ -269,7 +270,7 @@ pub(crate) async fn publish(
         id.as_str().into(),
     ];
     let text = "UPDATE documents SET published_version = $1, pipeline = $2, model = $3, chunks = $4, \
-                published_at = $5 WHERE tenant = $6 AND id = $7 AND deleted_at IS NULL \
+                published_at = $5, fresh_since = $5 WHERE tenant = $6 AND id = $7 AND deleted_at IS NULL \
                 AND (published_version IS NULL OR published_version <= $1) AND EXISTS (SELECT 1 \
                 FROM document_versions v WHERE v.tenant = $6 AND v.document_id = $7 AND v.version = $1)";
     let newest = conn.execute(text, &params).await? == 1;
@@ -311,115 +312,6 @@ fn chunk_row(n: usize, chunk: &NewChunk) -> Vec<Value> {
         chunk.heading.as_deref().into(),
         chunk.page.map(i64::from).into(),
     ]
-}
-
-/// Candidates by text and by vector; the caller's snapshot makes them one state of the index.
-pub(crate) async fn search(conn: &mut Conn, request: &SearchRequest) -> StoreResult<SearchCandidates> {
-    let by_text = by_text(conn, request).await?;
-    let by_vector = by_vector(conn, request).await?;
-    let wanted: BTreeSet<&ChunkRef> = by_text.iter().chain(&by_vector).collect();
-    let rows = wanted.iter().map(|at| vec![at.document_id.as_str().into(), at.chunk.into()]).collect();
-    let text = "SELECT c.document_id, c.n, c.version, c.text, c.heading, c.page FROM {rows} JOIN chunks c \
-                ON c.tenant = $1 AND c.document_id = r.document_id AND c.n = r.n";
-    let columns = &[("document_id", Kind::Text), ("n", Kind::Int)];
-    let rows = conn.query_rows(text, &[request.tenant.as_str().into()], columns, rows).await?;
-    let chunks: StoreResult<Vec<FoundChunk>> = rows
-        .into_iter()
-        .map(|mut row| {
-            Ok(FoundChunk {
-                at: chunk_ref(&mut row)?,
-                version: row.int()?,
-                text: row.text()?,
-                heading: row.maybe_text()?,
-                page: row.maybe_int()?.and_then(|page| u32::try_from(page).ok()),
-            })
-        })
-        .collect();
-    Ok(SearchCandidates { by_text, by_vector, chunks: chunks? })
-}
-
-fn chunk_ref(row: &mut Row) -> StoreResult<ChunkRef> {
-    Ok(ChunkRef { document_id: name(DocumentId::parse(row.text()?))?, chunk: row.int()? })
-}
-
-/// The condition on one document; `$3` is empty for all of them.
-const IN_DOCUMENT: &str = "($3 = '' OR c.document_id = $3)";
-
-async fn by_text(conn: &mut Conn, request: &SearchRequest) -> StoreResult<Vec<ChunkRef>> {
-    if request.terms.is_empty() {
-        return Ok(Vec::new());
-    }
-    // Terms are letters and digits; quoted, none of them is an operator.
-    let (text, query) = match conn.dialect() {
-        Dialect::Sqlite => (
-            format!(
-                "SELECT c.document_id, c.n FROM chunk_terms JOIN chunks c ON c.seq = chunk_terms.rowid \
-                 WHERE chunk_terms MATCH $1 AND c.tenant = $2 AND {IN_DOCUMENT} \
-                 ORDER BY bm25(chunk_terms), c.seq LIMIT $4"
-            ),
-            all_of(&request.terms, " OR ", |SearchTerm { text, prefix }| {
-                format!("\"{text}\"{}", if *prefix { "*" } else { "" })
-            }),
-        ),
-        Dialect::Postgres => (
-            format!(
-                "SELECT c.document_id, c.n FROM chunks c, to_tsquery('simple', $1) q \
-                 WHERE to_tsvector('simple', c.terms) @@ q AND c.tenant = $2 AND {IN_DOCUMENT} \
-                 ORDER BY ts_rank_cd(to_tsvector('simple', c.terms), q) DESC, c.seq LIMIT $4"
-            ),
-            all_of(&request.terms, " | ", |SearchTerm { text, prefix }| {
-                format!("'{text}'{}", if *prefix { ":*" } else { "" })
-            }),
-        ),
-    };
-    let params: [Value; 4] = [
-        query.into(),
-        request.tenant.as_str().into(),
-        request.document_id.as_ref().map_or("", DocumentId::as_str).into(),
-        i64::from(request.candidates).into(),
-    ];
-    let rows = conn.query(&text, &params).await?;
-    rows.into_iter().map(|mut row| chunk_ref(&mut row)).collect()
-}
-
-fn all_of(terms: &[SearchTerm], or: &str, quoted: impl Fn(&SearchTerm) -> String) -> String {
-    terms.iter().map(quoted).collect::<Vec<_>>().join(or)
-}
-
-/// Vectors read at a time: a scan of any size takes a few megabytes.
-const SCAN_ROWS: i64 = 2000;
-
-/// An exact scan over the tenant's published chunks of that model.
-async fn by_vector(conn: &mut Conn, request: &SearchRequest) -> StoreResult<Vec<ChunkRef>> {
-    let Some((model, query)) = &request.vector else { return Ok(Vec::new()) };
-    let text = format!(
-        "SELECT c.document_id, c.n, c.seq, v.vector FROM chunks c \
-         JOIN vectors v ON v.tenant = c.tenant AND v.model = c.model AND v.hash = c.hash \
-         WHERE c.tenant = $1 AND c.model = $2 AND {IN_DOCUMENT} AND c.seq > $4 ORDER BY c.seq LIMIT $5"
-    );
-    let mut best = vector::Best::new(request.candidates as usize);
-    let mut last = i64::MIN;
-    loop {
-        let params: [Value; 5] = [
-            request.tenant.as_str().into(),
-            model.as_str().into(),
-            request.document_id.as_ref().map_or("", DocumentId::as_str).into(),
-            last.into(),
-            SCAN_ROWS.into(),
-        ];
-        let rows = conn.query(&text, &params).await?;
-        let count = rows.len();
-        for mut row in rows {
-            let at = chunk_ref(&mut row)?;
-            last = row.int()?;
-            if let Some(score) = vector::similarity(query, &row.bytes()?) {
-                best.offer(score, at);
-            }
-        }
-        if (count as i64) < SCAN_ROWS {
-            return Ok(best.into_sorted());
-        }
-    }
 }
 
 /// Counts the index, and what in it does not agree.

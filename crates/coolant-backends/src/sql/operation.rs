@@ -148,6 +148,9 @@ pub(crate) async fn examine(conn: &mut Conn, clock: &StoreClock) -> StoreResult<
             Dialect::Postgres => format!("fsync is {said}; off, accepted jobs are lost when the power goes"),
         },
     });
+    if conn.dialect() == Dialect::Postgres {
+        findings.push(crate::pgvector::examine(conn, clock).await?);
+    }
     Ok(findings)
 }
 

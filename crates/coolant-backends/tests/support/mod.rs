@@ -38,18 +38,30 @@ impl Database {
         &self.name
     }
 
+    /// Its address for a user who has the schema `coolant` and nothing else, and can create no extension.
+    #[allow(dead_code, reason = "of use to tests of documents")]
+    pub(crate) async fn restricted(&self) -> Address {
+        let Self { server, name } = self;
+        let raw = self.connect().await;
+        raw.say(&format!("CREATE ROLE {name} LOGIN; CREATE SCHEMA coolant AUTHORIZATION {name}")).await;
+        let (_, host) = server.split_once('@').unwrap();
+        let (host, _) = host.rsplit_once('/').unwrap();
+        Address::Postgres(format!("postgres://{name}@{host}/{name}"))
+    }
+
     /// A connection to it that finds the store's tables.
     #[allow(dead_code, reason = "not every test file forces a race")]
     pub(crate) async fn connect(&self) -> Raw {
         let Address::Postgres(url) = self.address() else { unreachable!("it is PostgreSQL") };
         let raw = Raw::open(&url).await;
-        raw.say("SET search_path = coolant").await;
+        raw.say("SET search_path = coolant, public").await;
         raw
     }
 
     /// Removes it, whoever is still connected.
     pub(crate) async fn drop_it(self) {
         say(&self.server, &format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
+        say(&self.server, &format!("DROP ROLE IF EXISTS {}", self.name)).await;
     }
 }
 
@@ -97,6 +109,12 @@ impl Raw {
     #[allow(dead_code, reason = "not every test file needs it")]
     pub(crate) async fn refused(&self, statement: &str) -> Refused {
         self.try_ask(statement).await.unwrap_err()
+    }
+
+    /// A number that a query gives.
+    #[allow(dead_code, reason = "of use to tests of documents")]
+    pub(crate) async fn number(&self, query: &str) -> i64 {
+        self.0.query_one(query, &[]).await.unwrap().get(0)
     }
 
     /// Returns once another connection to this database waits for a lock.

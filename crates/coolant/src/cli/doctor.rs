@@ -1,6 +1,6 @@
 //! `coolant stats`, `coolant migrate` and `coolant doctor`.
 
-use coolant_backends::{Condition, Finding, SqlStore};
+use coolant_backends::{Condition, Finding, Options, SqlStore};
 use coolant_core::documents::DocumentStore;
 use serde_json::json;
 
@@ -38,12 +38,23 @@ pub(super) async fn stats(app: App, args: StatsArgs, output: &Output) -> Command
 
 pub(super) async fn migrate(settings: &Settings, output: &Output) -> CommandResult {
     let steps = SqlStore::migrate(&settings.store).await.map_err(StartError::Store)?;
+    // What a database may lack is no failure; but this is the moment to say how to get it.
+    let options = Options { migrate: false, ..Options::default() };
+    let store = SqlStore::open(&settings.store, options).await.map_err(StartError::Store)?;
+    let findings = store.examine().await.map_err(EngineError::from)?;
+    let hints = findings.iter().filter(|finding| finding.condition != Condition::Good);
+    let hints: Vec<String> = hints.map(|finding| format!("{}: {}", finding.what, finding.detail)).collect();
     if output.is_json() {
-        output.json(&json!({"steps": steps}));
-    } else if steps == 0 {
+        output.json(&json!({"steps": steps, "hints": hints}));
+        return Ok(());
+    }
+    if steps == 0 {
         output.line("the store is up to date");
     } else {
         output.line(format!("the store is up to date after {}", counted(steps as u64, "step")));
+    }
+    for hint in hints {
+        output.line(hint);
     }
     Ok(())
 }

@@ -155,6 +155,14 @@ impl Engine {
         Ok((document, job))
     }
 
+    /// Does some of what keeps searches fast. Gives whether there is more to do at once.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub async fn tend_index(&self) -> EngineResult<bool> {
+        Ok(self.parts.documents.tend_index().await?)
+    }
+
     /// A page of documents by name.
     ///
     /// # Errors

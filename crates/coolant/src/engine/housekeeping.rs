@@ -16,8 +16,36 @@ const SCHEDULES_EVERY: u32 = 4;
 /// Jobs ended in one go; as long as there are that many, the next go follows at once.
 const SWEEP_LIMIT: u32 = 500;
 
-/// Sweeps, paces redrives and submits the ticks of schedules until it is dropped.
+/// How often it looks whether the index wants tending. Searches find the same before.
+const TEND_EVERY: Duration = Duration::from_secs(2);
+
+/// Sweeps, paces redrives, submits the ticks of schedules and tends the index until it is dropped.
 pub async fn run(engine: Engine) {
+    // Apart, since building an index takes its time.
+    tokio::join!(sweep(engine.clone()), tend(engine));
+}
+
+async fn tend(engine: Engine) {
+    let mut failing = false;
+    loop {
+        match engine.tend_index().await {
+            Ok(more) => {
+                failing = false;
+                if more {
+                    continue;
+                }
+            }
+            Err(error) if !failing => {
+                tracing::warn!(%error, "the index could not be tended; searches go on without, more slowly");
+                failing = true;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(TEND_EVERY).await;
+    }
+}
+
+async fn sweep(engine: Engine) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut keeper = Keeper { engine, paces: Paces::new(), troubles: Troubles::new(), failing: false };
