@@ -24,6 +24,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use crate::clock::StoreClock;
 use crate::conn::Conn;
 use crate::sql::counters::Tally;
+use crate::sql::floor::Floors;
 use crate::sql::{apply, claim, submit};
 
 /// Requests that may wait before callers do.
@@ -170,6 +171,7 @@ pub(crate) struct Lane {
     pub(crate) clock: StoreClock,
     /// Its own place in counters, so that no two lanes wait for a row.
     pub(crate) shard: i64,
+    pub(crate) floors: Floors,
 }
 
 impl Lane {
@@ -229,6 +231,9 @@ impl Lane {
     async fn transaction(&mut self, requests: &[Request]) -> StoreResult<Vec<Response>> {
         let mut conn = self.source.take().await?;
         let outcome = self.in_transaction(&mut conn, requests).await;
+        if outcome.is_err() {
+            self.floors.forget();
+        }
         let is_rolled_back = outcome.is_ok() || conn.rollback().await;
         let sound = is_rolled_back && !matches!(outcome, Err(StoreError::Unavailable(_)));
         self.source.give_back(conn, sound);
@@ -250,7 +255,8 @@ impl Lane {
             match request {
                 Request::Submit(_) | Request::Apply(_) => {}
                 Request::Claim(request) => {
-                    *response = Some(Response::Claimed(claim::claim(conn, request, now).await?));
+                    *response =
+                        Some(Response::Claimed(claim::claim(conn, request, now, &mut self.floors).await?));
                 }
                 Request::Sweep(limit) => {
                     *response = Some(Response::Swept(apply::sweep(conn, *limit, now).await?));

@@ -29,6 +29,7 @@ use crate::batch::{self, Batcher, Custom, Lane, Request, Response, Source};
 use crate::clock::{StoreClock, TestClock};
 use crate::conn::Conn;
 use crate::postgres::Purpose;
+use crate::sql::floor::Floors;
 use crate::sql::{claim, documents, jobs, operation, stats};
 use crate::{migrate, postgres, sqlite};
 
@@ -157,7 +158,13 @@ impl SqlStore {
         let clock = options.clock.map_or(clock, StoreClock::Test);
         let (batcher, intake) = batch::queue();
         let Conn::Sqlite(conn) = conn else { return Err(StoreError::Broken("not a file".into())) };
-        let lane = Lane { intake, source: Source::Own(Some(conn)), clock: clock.clone(), shard: new_shard() };
+        let lane = Lane {
+            intake,
+            source: Source::Own(Some(conn)),
+            clock: clock.clone(),
+            shard: new_shard(),
+            floors: Floors::default(),
+        };
         std::thread::Builder::new()
             .name("coolant-writer".into())
             .spawn(move || futures::executor::block_on(lane.run()))
@@ -178,7 +185,13 @@ impl SqlStore {
         let (batcher, intake) = batch::queue();
         for _ in 0..lanes {
             let source = Source::Pool { writers: writers.clone(), readers: readers.clone() };
-            let lane = Lane { intake: intake.clone(), source, clock: clock.clone(), shard: new_shard() };
+            let lane = Lane {
+                intake: intake.clone(),
+                source,
+                clock: clock.clone(),
+                shard: new_shard(),
+                floors: Floors::default(),
+            };
             tokio::spawn(lane.run());
         }
         Ok(Arc::new(Self::new(batcher, Readers::Pool(readers), clock)))
