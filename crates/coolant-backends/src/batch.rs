@@ -25,6 +25,7 @@ use crate::clock::StoreClock;
 use crate::conn::Conn;
 use crate::hints;
 use crate::sql::counters::Tally;
+use crate::sql::floor::Floors;
 use crate::sql::{apply, claim, submit};
 
 /// Requests that may wait before callers do.
@@ -166,15 +167,22 @@ impl Source {
 
 /// One lane: runs groups until nobody can ask any more.
 pub(crate) struct Lane {
-    pub(crate) intake: Intake,
-    pub(crate) source: Source,
-    pub(crate) clock: StoreClock,
+    intake: Intake,
+    source: Source,
+    clock: StoreClock,
     /// Its own place in counters, so that no two lanes wait for a row.
-    pub(crate) shard: i64,
-    pub(crate) hints: Arc<hints::Wire>,
+    shard: i64,
+    hints: Arc<hints::Wire>,
+    floors: Floors,
 }
 
 impl Lane {
+    pub(crate) fn new(intake: Intake, source: Source, clock: StoreClock, hints: Arc<hints::Wire>) -> Self {
+        // Another number for each lane of each process.
+        let shard = (uuid::Uuid::now_v7().as_u128() & 0x7fff_ffff) as i64;
+        Self { intake, source, clock, shard, hints, floors: Floors::default() }
+    }
+
     pub(crate) async fn run(mut self) {
         while let Some(group) = self.intake.group().await {
             let (requests, replies): (Vec<_>, Vec<_>) =
@@ -231,8 +239,9 @@ impl Lane {
     async fn transaction(&mut self, requests: &[Request]) -> StoreResult<Vec<Response>> {
         let mut conn = self.source.take().await?;
         let outcome = self.in_transaction(&mut conn, requests).await;
-        if let Ok(responses) = &outcome {
-            self.hints.committed(responses);
+        match &outcome {
+            Ok(responses) => self.hints.committed(responses),
+            Err(_) => self.floors.forget(),
         }
         let is_rolled_back = outcome.is_ok() || conn.rollback().await;
         let sound = is_rolled_back && !matches!(outcome, Err(StoreError::Unavailable(_)));
@@ -255,7 +264,8 @@ impl Lane {
             match request {
                 Request::Submit(_) | Request::Apply(_) => {}
                 Request::Claim(request) => {
-                    *response = Some(Response::Claimed(claim::claim(conn, request, now).await?));
+                    *response =
+                        Some(Response::Claimed(claim::claim(conn, request, now, &mut self.floors).await?));
                 }
                 Request::Sweep(limit) => {
                     *response = Some(Response::Swept(apply::sweep(conn, *limit, now).await?));

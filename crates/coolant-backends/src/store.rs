@@ -161,9 +161,7 @@ impl SqlStore {
         let (batcher, intake) = batch::queue();
         let Conn::Sqlite(conn) = conn else { return Err(StoreError::Broken("not a file".into())) };
         let wire = hints::Wire::new();
-        let hints = Arc::clone(&wire);
-        let source = Source::Own(Some(conn));
-        let lane = Lane { intake, source, clock: clock.clone(), shard: new_shard(), hints };
+        let lane = Lane::new(intake, Source::Own(Some(conn)), clock.clone(), Arc::clone(&wire));
         std::thread::Builder::new()
             .name("coolant-writer".into())
             .spawn(move || futures::executor::block_on(lane.run()))
@@ -186,8 +184,7 @@ impl SqlStore {
         let wire = hints::Wire::new();
         for _ in 0..lanes {
             let source = Source::Pool { writers: writers.clone(), readers: readers.clone() };
-            let (intake, hints) = (intake.clone(), Arc::clone(&wire));
-            let lane = Lane { intake, source, clock: clock.clone(), shard: new_shard(), hints };
+            let lane = Lane::new(intake.clone(), source, clock.clone(), Arc::clone(&wire));
             tokio::spawn(lane.run());
         }
         let hinting = hints::on_server(url.to_owned(), Arc::clone(&wire));
@@ -322,11 +319,6 @@ impl SqlStore {
         })
         .await
     }
-}
-
-/// Another number for each lane of each process.
-fn new_shard() -> i64 {
-    (uuid::Uuid::now_v7().as_u128() & 0x7fff_ffff) as i64
 }
 
 fn mixed_up() -> StoreError {

@@ -11,6 +11,7 @@ use coolant_core::time::Timestamp;
 use crate::conn::{Conn, Dialect, Value};
 use crate::sql::apply::Effects;
 use crate::sql::codec::job_id;
+use crate::sql::floor::Floors;
 use crate::sql::jobs;
 
 /// A job whose instant has come, its row locked.
@@ -24,10 +25,11 @@ struct Candidate {
 }
 
 /// Jobs of one queue, type and priority.
-struct Line {
-    queue: String,
-    job_type: String,
-    priority: i64,
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Line {
+    pub(crate) queue: String,
+    pub(crate) job_type: String,
+    pub(crate) priority: i64,
 }
 
 /// Rounds of a claim at most: a candidate that turns out to have ended makes room for another.
@@ -38,12 +40,13 @@ pub(crate) async fn claim(
     conn: &mut Conn,
     request: &ClaimRequest,
     now: Timestamp,
+    floors: &mut Floors,
 ) -> StoreResult<Vec<Claimed>> {
     let mut claimed: Vec<Claimed> = Vec::new();
     for _ in 0..ROUNDS {
         let left = request.max.saturating_sub(u32::try_from(claimed.len()).unwrap_or(u32::MAX));
         let request = ClaimRequest { max: left, ..request.clone() };
-        let (considered, round) = claim_round(conn, &request, now).await?;
+        let (considered, round) = claim_round(conn, &request, now, floors).await?;
         let was_full = round.len() == considered || considered < left as usize;
         claimed.extend(round);
         if was_full {
@@ -59,8 +62,9 @@ async fn claim_round(
     conn: &mut Conn,
     request: &ClaimRequest,
     now: Timestamp,
+    floors: &mut Floors,
 ) -> StoreResult<(usize, Vec<Claimed>)> {
-    let candidates = choose(conn, request, now).await?;
+    let candidates = choose(conn, request, now, floors).await?;
     let considered = candidates.len();
     let chosen = one_of_each_lock_key(conn, candidates, now).await?;
     let mut effects = Effects::default();
@@ -95,7 +99,12 @@ async fn give_steps(conn: &mut Conn, claimed: &mut [Claimed]) -> StoreResult<()>
     Ok(())
 }
 
-async fn choose(conn: &mut Conn, request: &ClaimRequest, now: Timestamp) -> StoreResult<Vec<Candidate>> {
+async fn choose(
+    conn: &mut Conn,
+    request: &ClaimRequest,
+    now: Timestamp,
+    floors: &mut Floors,
+) -> StoreResult<Vec<Candidate>> {
     let max = request.max as usize;
     let mut found: Vec<Candidate> = Vec::new();
     let lines = lines(conn, request).await?;
@@ -113,7 +122,8 @@ async fn choose(conn: &mut Conn, request: &ClaimRequest, now: Timestamp) -> Stor
             break;
         }
         for line in of_one_priority {
-            found.extend(due(conn, line, request.max, now).await?);
+            let floor = floors.of(conn, line, now).await?;
+            found.extend(due(conn, line, request.max, now, floor).await?);
         }
     }
     found.sort_unstable();
@@ -144,13 +154,19 @@ const NOT_HELD: &str = "(j.lock_key IS NULL OR NOT EXISTS (SELECT 1 FROM jobs h 
                         AND h.lock_key = j.lock_key AND h.lock_until > $3 AND h.id <> j.id))";
 
 /// Pending jobs of a line whose instant has come.
-async fn due(conn: &mut Conn, line: &Line, max: u32, now: Timestamp) -> StoreResult<Vec<Candidate>> {
+async fn due(
+    conn: &mut Conn,
+    line: &Line,
+    max: u32,
+    now: Timestamp,
+    floor: i64,
+) -> StoreResult<Vec<Candidate>> {
     let text = format!(
         "SELECT j.id, j.due_at, j.priority, j.tenant, j.lock_key FROM jobs j WHERE j.status = 'PENDING' \
-         AND j.queue = $1 AND j.job_type = $2 AND j.due_at <= $3 AND j.priority = $4 AND {NOT_HELD} \
-         ORDER BY j.due_at, j.id LIMIT $5 {{skip}}"
+         AND j.queue = $1 AND j.job_type = $2 AND j.due_at <= $3 AND j.priority = $4 AND j.due_at >= $5 \
+         AND {NOT_HELD} ORDER BY j.due_at, j.id LIMIT $6 {{skip}}"
     );
-    candidates(conn, &text, line, max, now, &[line.priority.into()]).await
+    candidates(conn, &text, line, max, now, &[line.priority.into(), floor.into()]).await
 }
 
 /// Running jobs of a line's queue and type whose lease has run out.

@@ -6,6 +6,7 @@ pub(crate) mod claim;
 pub(crate) mod codec;
 pub(crate) mod counters;
 pub(crate) mod documents;
+pub(crate) mod floor;
 pub(crate) mod jobs;
 pub(crate) mod operation;
 pub(crate) mod schedules;
