@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coolant_core::store::StoreError;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -22,10 +22,29 @@ pub(crate) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
     }
     let conn = Connection::open(path).map_err(error)?;
     settle_in(&conn)?;
+    use_write_ahead_log(&conn)?;
     // An accepted job and a finished paid call must survive the power going off: FULL, in every group.
-    conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")
-        .map_err(error)?;
+    conn.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;").map_err(error)?;
     Ok(conn)
+}
+
+/// Of several processes that open a new file at the same moment one makes the switch; the others are told at
+/// once that it is locked, without the busy wait, and have to ask again.
+fn use_write_ahead_log(conn: &Connection) -> Result<(), StoreError> {
+    let deadline = Instant::now() + BUSY_WAIT;
+    loop {
+        let switched = conn.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()));
+        match switched {
+            Err(fault) if is_busy(&fault) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            outcome => return outcome.map_err(error),
+        }
+    }
+}
+
+fn is_busy(fault: &rusqlite::Error) -> bool {
+    matches!(fault.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 /// Opens the file for reading; it has to be there.
