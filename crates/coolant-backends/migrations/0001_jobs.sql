@@ -4,7 +4,6 @@ CREATE TABLE job_specs (
     job_id          TEXT   NOT NULL PRIMARY KEY,
     tenant          TEXT   NOT NULL,
     idempotency_key TEXT,
-    fingerprint     TEXT   NOT NULL,
     spec            TEXT   NOT NULL,
     payload         TEXT   NOT NULL,
     -- The key first, so that a key is also found without its tenant.

@@ -23,6 +23,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::clock::StoreClock;
 use crate::conn::Conn;
+use crate::hints;
 use crate::sql::counters::Tally;
 use crate::sql::{apply, claim, submit};
 
@@ -170,6 +171,7 @@ pub(crate) struct Lane {
     pub(crate) clock: StoreClock,
     /// Its own place in counters, so that no two lanes wait for a row.
     pub(crate) shard: i64,
+    pub(crate) hints: Arc<hints::Wire>,
 }
 
 impl Lane {
@@ -229,6 +231,9 @@ impl Lane {
     async fn transaction(&mut self, requests: &[Request]) -> StoreResult<Vec<Response>> {
         let mut conn = self.source.take().await?;
         let outcome = self.in_transaction(&mut conn, requests).await;
+        if let Ok(responses) = &outcome {
+            self.hints.committed(responses);
+        }
         let is_rolled_back = outcome.is_ok() || conn.rollback().await;
         let sound = is_rolled_back && !matches!(outcome, Err(StoreError::Unavailable(_)));
         self.source.give_back(conn, sound);

@@ -8,6 +8,7 @@ mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod conn;
+mod hints;
 mod migrate;
 mod pgvector;
 mod postgres;
@@ -17,4 +18,5 @@ mod store;
 mod vector;
 
 pub use clock::TestClock;
+pub use hints::Hints;
 pub use store::{Address, Condition, Finding, InvalidAddress, Options, SqlStore};

@@ -16,13 +16,15 @@ use crate::conn::{Columns, Kind, Row, Value, unavailable};
 /// How long a call waits for a connection before the store counts as away.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
 
-/// What a pool's connections are for.
+/// What connections are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Statements that find each row by an index, again and again.
     Write,
     /// Anything that people ask.
     Read,
+    /// Hints. One that a crash loses need not wait for a disk.
+    Hint,
 }
 
 impl Purpose {
@@ -30,20 +32,24 @@ impl Purpose {
     /// a statement costs more than it ever saves here.
     ///
     /// Writers ask by key. A plan made while a table was small, or before its first ANALYZE, would scan it
-    /// whole and be kept while it grows: they plan each statement once, and never a scan.
+    /// whole and be kept while it grows: they plan each statement once, and never a scan. What they wait for
+    /// is another writer's commit, except for a key that a caller of `coolant.submit` holds while its own
+    /// transaction is open: that must not hold up a lane, and with it everybody else.
     const fn settings(self) -> &'static str {
         match self {
             Self::Read => "-c search_path=coolant,public -c jit=off",
+            Self::Hint => "-c synchronous_commit=off -c idle_session_timeout=0",
             Self::Write => {
-                "-c search_path=coolant,public -c jit=off -c plan_cache_mode=force_generic_plan \
+                "-c lock_timeout=2s -c search_path=coolant,public -c jit=off \
+                 -c plan_cache_mode=force_generic_plan \
                  -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
             }
         }
     }
 }
 
-/// Opens a pool of that many connections at most. Nothing is connected yet.
-pub(crate) fn pool(url: &str, size: usize, purpose: Purpose) -> Result<Pool, StoreError> {
+/// How to connect for that purpose.
+pub(crate) fn config(url: &str, purpose: Purpose) -> Result<tokio_postgres::Config, StoreError> {
     let mut config: tokio_postgres::Config =
         url.parse().map_err(|error| StoreError::Broken(format!("the store's address is wrong: {error}")))?;
     config.connect_timeout(CONNECT_WAIT);
@@ -54,6 +60,12 @@ pub(crate) fn pool(url: &str, size: usize, purpose: Purpose) -> Result<Pool, Sto
     config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     // A server that answers no more must not hold a lane for ever.
     config.tcp_user_timeout(Duration::from_secs(15));
+    Ok(config)
+}
+
+/// Opens a pool of that many connections at most. Nothing is connected yet.
+pub(crate) fn pool(url: &str, size: usize, purpose: Purpose) -> Result<Pool, StoreError> {
+    let config = config(url, purpose)?;
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     Pool::builder(Manager::from_config(config, NoTls, recycling))
         .max_size(size)

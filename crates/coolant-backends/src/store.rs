@@ -1,5 +1,7 @@
 //! The SQL store: opens either database, and answers what `coolant_core`'s contracts ask.
 
+mod schedules;
+
 use std::any::Any;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -26,6 +28,7 @@ use tokio::runtime::Handle;
 use crate::batch::{self, Batcher, Custom, Lane, Request, Response, Source};
 use crate::clock::{StoreClock, TestClock};
 use crate::conn::Conn;
+use crate::hints::{self, Hints};
 use crate::postgres::Purpose;
 use crate::sql::{claim, documents, jobs, operation, search, stats, vector_index};
 use crate::{migrate, postgres, sqlite};
@@ -111,6 +114,8 @@ pub struct SqlStore {
     runtime: Handle,
     /// When each queue and type was last noted as asked for.
     asked: Mutex<HashMap<(String, String), Timestamp>>,
+    hints: Arc<hints::Wire>,
+    _hinting: hints::Task,
 }
 
 enum Readers {
@@ -155,13 +160,17 @@ impl SqlStore {
         let clock = options.clock.map_or(clock, StoreClock::Test);
         let (batcher, intake) = batch::queue();
         let Conn::Sqlite(conn) = conn else { return Err(StoreError::Broken("not a file".into())) };
-        let lane = Lane { intake, source: Source::Own(Some(conn)), clock: clock.clone(), shard: new_shard() };
+        let wire = hints::Wire::new();
+        let hints = Arc::clone(&wire);
+        let source = Source::Own(Some(conn));
+        let lane = Lane { intake, source, clock: clock.clone(), shard: new_shard(), hints };
         std::thread::Builder::new()
             .name("coolant-writer".into())
             .spawn(move || futures::executor::block_on(lane.run()))
             .map_err(crate::conn::unavailable)?;
         let readers = Readers::Files { path: path.to_owned(), idle: Arc::default() };
-        Ok(Arc::new(Self::new(batcher, readers, clock)))
+        let hinting = hints::on_file(path.to_owned(), &wire);
+        Ok(Arc::new(Self::new(batcher, readers, clock, (wire, hinting))))
     }
 
     async fn open_server(url: &str, options: Options) -> StoreResult<Arc<Self>> {
@@ -174,16 +183,33 @@ impl SqlStore {
         let clock = options.clock.map_or(StoreClock::Database, StoreClock::Test);
         let readers = postgres::pool(url, lanes * 2, Purpose::Read)?;
         let (batcher, intake) = batch::queue();
+        let wire = hints::Wire::new();
         for _ in 0..lanes {
             let source = Source::Pool { writers: writers.clone(), readers: readers.clone() };
-            let lane = Lane { intake: intake.clone(), source, clock: clock.clone(), shard: new_shard() };
+            let (intake, hints) = (intake.clone(), Arc::clone(&wire));
+            let lane = Lane { intake, source, clock: clock.clone(), shard: new_shard(), hints };
             tokio::spawn(lane.run());
         }
-        Ok(Arc::new(Self::new(batcher, Readers::Pool(readers), clock)))
+        let hinting = hints::on_server(url.to_owned(), Arc::clone(&wire));
+        Ok(Arc::new(Self::new(batcher, Readers::Pool(readers), clock, (wire, hinting))))
     }
 
-    fn new(batcher: Batcher, readers: Readers, clock: StoreClock) -> Self {
-        Self { batcher, readers, clock, runtime: Handle::current(), asked: Mutex::default() }
+    fn new(
+        batcher: Batcher,
+        readers: Readers,
+        clock: StoreClock,
+        (hints, hinting): (Arc<hints::Wire>, hints::Task),
+    ) -> Self {
+        let (runtime, asked) = (Handle::current(), Mutex::default());
+        Self { batcher, readers, clock, runtime, asked, hints, _hinting: hinting }
+    }
+
+    /// Starts to listen to other processes on this store: hears that they changed something that somebody
+    /// may wait for. PostgreSQL tells it at once, a file within about 50 ms, and there this process's own
+    /// changes are heard too. A lost one is made up for by polling.
+    #[must_use]
+    pub fn hints(&self) -> Hints {
+        self.hints.listen()
     }
 
     /// Brings a store's schema up to date; gives how many steps that took.

@@ -14,6 +14,7 @@ pub mod model;
 pub mod money;
 pub mod names;
 pub mod retry;
+pub mod schedule;
 pub mod store;
 pub mod time;
 pub mod view;

@@ -6,6 +6,7 @@
 //! Elsewhere: what a change does (`lifecycle`), what the calls promise (`store`).
 
 mod read;
+mod schedules;
 mod write;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,8 @@ use serde_json::Value;
 use crate::fingerprint::Fingerprint;
 use crate::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
 use crate::lifecycle::Refusal;
-use crate::names::{IdempotencyKey, JobType, Queue, Tenant};
+use crate::names::{IdempotencyKey, JobType, Queue, ScheduleName, Tenant};
+use crate::schedule::Schedule;
 use crate::store::{
     Applied, AuditEntry, ClaimRequest, Claimed, Counter, DlqGroup, JobChange, JobFilter, NewJob, Page,
     Redrive, RedriveState, Stats, Store, StoreResult, Submitted,
@@ -101,6 +103,7 @@ struct State {
     counters: BTreeMap<(i64, Counter, Queue), i64>,
     audit: Vec<AuditEntry>,
     redrives: BTreeMap<JobId, Redrive>,
+    schedules: BTreeMap<(Tenant, ScheduleName), Schedule>,
     asked: BTreeMap<(Queue, Option<JobType>), Timestamp>,
 }
 

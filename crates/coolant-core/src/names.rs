@@ -115,6 +115,10 @@ name!(
     StepName, "step", 128
 );
 name!(
+    /// The caller's name for a schedule.
+    ScheduleName, "name", 128
+);
+name!(
     /// The caller's name for a document.
     DocumentId, "document_id", 512
 );

@@ -25,6 +25,7 @@ use crate::job::{
 use crate::lifecycle::{Answer, Event, Refusal};
 use crate::money::{Money, UsageTotals};
 use crate::names::{IdempotencyKey, JobType, Queue, Tenant};
+use crate::schedule::ScheduleStore;
 use crate::time::Timestamp;
 use crate::view::Phase;
 
@@ -380,9 +381,9 @@ pub enum RedriveState {
     Stopped,
 }
 
-/// Keeps jobs. See the module for what every store holds to.
+/// Keeps jobs, and schedules. See the module for what every store holds to.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: ScheduleStore {
     /// The store's time.
     async fn now(&self) -> StoreResult<Timestamp>;
 

@@ -82,6 +82,12 @@ impl App {
         Ok(Self { settings, store, engine, pipeline, bell })
     }
 
+    /// Wakes this process's workers and waiting calls for what other processes do. Without it they find it by
+    /// polling, which is enough for a command that ends at once.
+    pub fn listen_to_others(&self) {
+        self.bell.ring_for_others(&self.store);
+    }
+
     /// A worker with the built-in handlers.
     pub fn worker(&self) -> WorkerBuilder {
         let documents: Arc<dyn DocumentStore> = Arc::clone(&self.store) as _;

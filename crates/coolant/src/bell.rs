@@ -1,4 +1,4 @@
-//! The bell: wakes whoever waits for something to change in this process.
+//! The bell: wakes whoever waits for something to change, whether this process changed it or another did.
 //!
 //! A ring is a hint, never the truth. Whoever hears it looks into the store; whoever misses it finds out at
 //! the next poll.
@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use coolant_backends::SqlStore;
 use tokio::sync::watch;
 
 /// Rung after every change that somebody may wait for.
@@ -22,6 +23,17 @@ impl Bell {
     /// Wakes all who listen.
     pub fn ring(&self) {
         self.0.send_modify(|rings| *rings = rings.wrapping_add(1));
+    }
+
+    /// Rings for what other processes on that store change, until the store is closed. Has to be called within
+    /// a tokio runtime.
+    pub fn ring_for_others(&self, store: &SqlStore) {
+        let (bell, mut hints) = (self.clone(), store.hints());
+        tokio::spawn(async move {
+            while hints.next().await {
+                bell.ring();
+            }
+        });
     }
 
     /// Starts to listen: hears every ring from now on.

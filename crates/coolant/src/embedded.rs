@@ -39,6 +39,7 @@ pub use result::{JobHandle, ResultError};
 pub use submit::{Submit, SubmitError};
 
 use crate::bell::Bell;
+use crate::engine::schedule::{Troubles, fire_due};
 use crate::worker::{BuildError, Drained, RunError, Shutdown, Worker, WorkerBuilder};
 
 /// How often time-outs are looked for that no worker reports.
@@ -75,7 +76,9 @@ impl Coolant {
         let address = Address::parse(store)?;
         let migrate = matches!(address, Address::Sqlite(_));
         let store = SqlStore::open(&address, Options { migrate, ..Options::default() }).await?;
-        Ok(Self::with_store(store))
+        let coolant = Self::with_store(Arc::clone(&store) as Arc<dyn Store>);
+        coolant.bell.ring_for_others(&store);
+        Ok(coolant)
     }
 
     /// Over a store that is open and migrated.
@@ -140,8 +143,10 @@ async fn run(
     }
 }
 
-/// Ends what time has ended, so that a job out of attempts ends with nobody polling for it.
+/// Ends what time has ended, so that a job out of attempts ends with nobody polling for it, and submits the
+/// ticks of schedules.
 async fn sweep(store: Arc<dyn Store>, bell: Bell) -> std::convert::Infallible {
+    let mut troubles = Troubles::new();
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
         match store.sweep(SWEEP_LIMIT).await {
@@ -149,6 +154,9 @@ async fn sweep(store: Arc<dyn Store>, bell: Bell) -> std::convert::Infallible {
             Ok(_) => bell.ring(),
             // The worker's own calls report the outage.
             Err(error) => tracing::debug!(%error, "the sweep failed; the next one makes up for it"),
+        }
+        if let Err(error) = fire_due(&store, &bell, &mut troubles).await {
+            tracing::debug!(%error, "the look at schedules failed; the next one makes up for it");
         }
     }
 }

@@ -80,6 +80,7 @@ async fn well_made(server: &Server) -> Vec<Made> {
     made.push(("GET", "/documents", client.get("/documents").await));
     made.push(("DELETE", "/documents/{id}", client.delete("/documents/d").await));
     made.push(("GET", "/search", client.get("/search?q=a").await));
+    made.extend(schedules(server).await);
     for path in ["/healthz", "/readyz", "/stats", "/audit", "/openapi.json"] {
         made.push(("GET", path, client.get(path).await));
     }
@@ -174,6 +175,26 @@ async fn dead_letters(server: &Server, retried: &str, dead: &str) -> Vec<Made> {
     let again = server.dead_letter(json!({"job_type": "T", "priority": 10})).await;
     let note = json!({"note": "not needed"});
     made.push(("POST", "/dlq/{job_id}/discard", client.post(format!("/dlq/{again}/discard"), note).await));
+    made
+}
+
+/// The calls about schedules.
+async fn schedules(server: &Server) -> Vec<Made> {
+    let client = server.client;
+    let mut made = Vec::new();
+    let body = json!({"cron": "0 3 * * *", "job": {"job_type": "T", "payload": {"a": 1}, "lock_key": "l"}});
+    made.push(("PUT", "/schedules/{name}", client.put("/schedules/s", body.clone()).await));
+    made.push(("PUT", "/schedules/{name}", client.put("/schedules/s", body).await));
+    made.push(("GET", "/schedules/{name}", client.get("/schedules/s").await));
+    made.push(("GET", "/schedules", client.get("/schedules?limit=1").await));
+    for (call, path) in [
+        ("run", "/schedules/{name}/run"),
+        ("pause", "/schedules/{name}/pause"),
+        ("resume", "/schedules/{name}/resume"),
+    ] {
+        made.push(("POST", path, client.post(format!("/schedules/s/{call}"), json!({})).await));
+    }
+    made.push(("DELETE", "/schedules/{name}", client.delete("/schedules/s").await));
     made
 }
 

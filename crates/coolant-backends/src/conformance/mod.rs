@@ -24,6 +24,7 @@ mod kit;
 mod lock;
 mod odd;
 mod read;
+mod schedules;
 mod stats;
 mod steps;
 mod submit;
@@ -170,6 +171,14 @@ cases! { $
         the_clock_is_the_given_one,
         a_redrive_is_saved_only_over_the_version_it_was_read_with,
         the_audit_comes_newest_first;
+    schedules:
+        a_schedule_is_saved_only_over_the_version_it_was_read_with,
+        a_schedule_moves_together_with_the_jobs_of_its_ticks,
+        a_tick_whose_job_is_there_is_left_as_it_is_and_counted_nowhere,
+        of_simultaneous_moves_of_a_schedule_one_is_made,
+        a_deleted_schedule_is_gone_and_one_made_again_is_another,
+        schedules_are_listed_by_name_within_their_tenant,
+        a_schedule_is_due_when_its_tick_has_come;
     odd:
         odd_text_comes_back_as_it_was,
         a_megabyte_comes_back_as_it_was,

@@ -125,7 +125,8 @@ async fn choose(conn: &mut Conn, request: &ClaimRequest, now: Timestamp) -> Stor
 async fn lines(conn: &mut Conn, request: &ClaimRequest) -> StoreResult<Vec<Line>> {
     let queues: BTreeSet<&str> = request.queues.iter().map(Queue::as_str).collect();
     let types: BTreeSet<&str> = request.job_types.iter().map(JobType::as_str).collect();
-    let text = "SELECT queue, job_type, priority FROM lines ORDER BY priority DESC, queue, job_type";
+    // On PostgreSQL a line that several sessions saw first stands there once for each.
+    let text = "SELECT DISTINCT queue, job_type, priority FROM lines ORDER BY priority DESC, queue, job_type";
     let mut lines = Vec::new();
     for mut row in conn.query(text, &[]).await? {
         let line = Line { queue: row.text()?, job_type: row.text()?, priority: row.int()? };

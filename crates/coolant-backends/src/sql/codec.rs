@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coolant_core::failure::Failure;
-use coolant_core::fingerprint::Fingerprint;
 use coolant_core::job::{
     Counters, Job, JobId, JobSpec, JobState, Lease, LeaseToken, Outcome, Policy, Reopen, Settled, Status,
     Wait,
@@ -34,7 +33,6 @@ pub(crate) const SPEC_COLUMNS: Columns<'_> = &[
     ("job_id", Kind::Text),
     ("tenant", Kind::Text),
     ("idempotency_key", Kind::Text),
-    ("fingerprint", Kind::Text),
     ("spec", Kind::Text),
     ("payload", Kind::Text),
 ];
@@ -97,8 +95,7 @@ pub(crate) fn job_columns(prefix: &str) -> String {
 
 /// A row of `job_specs`.
 pub(crate) fn encode_spec(new: &NewJob) -> StoreResult<Vec<Value>> {
-    let JobSpec { job_type, tenant, idempotency_key, upstreams, tags, trace_id, expires_at, policy, .. } =
-        &*new.spec;
+    let JobSpec { tenant, idempotency_key, upstreams, tags, trace_id, expires_at, policy, .. } = &*new.spec;
     let text = SpecText {
         upstreams: upstreams.clone(),
         tags: tags.clone(),
@@ -110,7 +107,6 @@ pub(crate) fn encode_spec(new: &NewJob) -> StoreResult<Vec<Value>> {
         new.id.to_string().into(),
         tenant.as_str().into(),
         idempotency_key.as_ref().map(IdempotencyKey::as_str).into(),
-        hex(Fingerprint::of(job_type, &new.payload).as_bytes()).into(),
         to_json(&text)?.into(),
         to_json(&new.payload)?.into(),
     ])

@@ -117,7 +117,7 @@ async fn note_lines(conn: &mut Conn, jobs: &[Job]) -> StoreResult<()> {
     // Asked first: a conflicting insert costs a write even where it does nothing.
     let text = "INSERT INTO lines (queue, job_type, priority) SELECT queue, job_type, priority FROM {rows} \
                 WHERE NOT EXISTS (SELECT 1 FROM lines l WHERE l.queue = r.queue AND l.job_type = r.job_type \
-                AND l.priority = r.priority) ON CONFLICT (queue, job_type, priority) DO NOTHING";
+                AND l.priority = r.priority) ON CONFLICT DO NOTHING";
     conn.execute_rows(text, &[], LINE, rows).await?;
     Ok(())
 }

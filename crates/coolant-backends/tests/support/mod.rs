@@ -38,6 +38,18 @@ impl Database {
         Address::Postgres(format!("postgres://{name}@{host}/{name}"))
     }
 
+    /// Its address as text.
+    #[allow(dead_code, reason = "not every test file needs it")]
+    pub(crate) fn url(&self) -> String {
+        let Address::Postgres(url) = self.address() else { unreachable!("it is PostgreSQL") };
+        url
+    }
+
+    #[allow(dead_code, reason = "not every test file needs it")]
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// A connection to it that finds the store's tables.
     #[allow(dead_code, reason = "not every test file forces a race")]
     pub(crate) async fn connect(&self) -> Raw {
@@ -79,6 +91,33 @@ impl Raw {
         self.0.query_one(query, &[]).await.unwrap().get(0)
     }
 
+    /// The text that a statement answers with.
+    #[allow(dead_code, reason = "not every test file needs it")]
+    pub(crate) async fn ask(&self, statement: &str) -> String {
+        self.try_ask(statement).await.unwrap()
+    }
+
+    #[allow(dead_code, reason = "not every test file needs it")]
+    pub(crate) async fn try_ask(&self, statement: &str) -> Result<String, Refused> {
+        let answer = self.0.query_one(statement, &[]).await;
+        answer.map(|row| row.get(0)).map_err(|error| {
+            let error = error.as_db_error().unwrap_or_else(|| panic!("{error:?}"));
+            let text = |part: Option<&str>| part.unwrap_or_default().to_owned();
+            Refused {
+                state: error.code().code().to_owned(),
+                message: error.message().to_owned(),
+                detail: text(error.detail()),
+                column: text(error.column()),
+            }
+        })
+    }
+
+    /// How a statement is refused.
+    #[allow(dead_code, reason = "not every test file needs it")]
+    pub(crate) async fn refused(&self, statement: &str) -> Refused {
+        self.try_ask(statement).await.unwrap_err()
+    }
+
     /// Returns once another connection to this database waits for a lock.
     #[allow(dead_code, reason = "not every test file forces a race")]
     pub(crate) async fn until_somebody_waits(&self) {
@@ -88,4 +127,14 @@ impl Raw {
             tokio::task::yield_now().await;
         }
     }
+}
+
+/// An error of the server.
+#[allow(dead_code, reason = "not every test file needs it")]
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) state: String,
+    pub(crate) message: String,
+    pub(crate) detail: String,
+    pub(crate) column: String,
 }

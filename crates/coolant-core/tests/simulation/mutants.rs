@@ -9,7 +9,8 @@ use coolant_core::job::{
 };
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::model::{ManualClock, ModelStore};
-use coolant_core::names::{IdempotencyKey, JobType, Queue, Tenant};
+use coolant_core::names::{IdempotencyKey, JobType, Queue, ScheduleName, Tenant};
+use coolant_core::schedule::{Schedule, ScheduleStore};
 use coolant_core::store::*;
 use coolant_core::time::Timestamp;
 
@@ -226,5 +227,29 @@ impl Store for Mutant {
 
     async fn last_claim_asked(&self, queue: &Queue, job_type: &JobType) -> StoreResult<Option<Timestamp>> {
         self.inner.last_claim_asked(queue, job_type).await
+    }
+}
+
+#[async_trait]
+impl ScheduleStore for Mutant {
+    async fn save_schedule(&self, schedule: Schedule, jobs: Vec<NewJob>) -> StoreResult<bool> {
+        self.inner.save_schedule(schedule, jobs).await
+    }
+    async fn schedule(&self, tenant: &Tenant, name: &ScheduleName) -> StoreResult<Option<Schedule>> {
+        self.inner.schedule(tenant, name).await
+    }
+    async fn schedules(
+        &self,
+        tenant: &Tenant,
+        after: Option<&ScheduleName>,
+        limit: u32,
+    ) -> StoreResult<Vec<Schedule>> {
+        self.inner.schedules(tenant, after, limit).await
+    }
+    async fn delete_schedule(&self, tenant: &Tenant, name: &ScheduleName) -> StoreResult<bool> {
+        self.inner.delete_schedule(tenant, name).await
+    }
+    async fn due_schedules(&self, limit: u32) -> StoreResult<Vec<Schedule>> {
+        self.inner.due_schedules(limit).await
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use super::schedules::SchedulesArgs;
 use crate::config::Flags;
 use crate::engine::documents::SearchMode;
 
@@ -63,6 +64,8 @@ pub(super) enum Command {
     Jobs(JobsArgs),
     /// Look at the dead-letter queue and act on it
     Dlq(DlqArgs),
+    /// Submit work again and again, by cron expressions
+    Schedules(SchedulesArgs),
     /// Show the metrics
     Stats(StatsArgs),
     /// Bring the store's schema up to date

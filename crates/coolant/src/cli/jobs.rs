@@ -26,6 +26,9 @@ pub(super) async fn submit(app: App, args: SubmitArgs, output: &Output) -> Comma
         if_failed: if args.retry { IfFailed::Retry } else { IfFailed::Return },
         ..SubmitRequest::default()
     };
+    if args.wait {
+        app.listen_to_others();
+    }
     let answer = app.engine.submit(&Caller::local(), request).await?;
     let id = answer.job.record.job.id;
     if args.wait {
@@ -46,7 +49,7 @@ pub(super) async fn submit(app: App, args: SubmitArgs, output: &Output) -> Comma
 }
 
 /// JSON as it is, from a file, or from standard input.
-fn payload(text: &str) -> Result<Value, CommandError> {
+pub(super) fn payload(text: &str) -> Result<Value, CommandError> {
     let (text, from) = match text.strip_prefix('@') {
         _ if text == "-" => {
             let read = std::io::read_to_string(std::io::stdin());

@@ -9,6 +9,7 @@ mod doctor;
 mod index;
 mod jobs;
 mod out;
+mod schedules;
 mod search;
 mod serve;
 
@@ -154,6 +155,7 @@ async fn run(command: Command, settings: Settings, output: &Output) -> CommandRe
         Command::Submit(args) => jobs::submit(App::open(settings).await?, args, output).await,
         Command::Jobs(args) => jobs::run(App::open(settings).await?, args, output).await,
         Command::Dlq(args) => dlq::run(App::open(settings).await?, args, output).await,
+        Command::Schedules(args) => schedules::run(App::open(settings).await?, args, output).await,
         Command::Stats(args) => doctor::stats(App::open(settings).await?, args, output).await,
         Command::Migrate => doctor::migrate(&settings, output).await,
         Command::Doctor(args) => doctor::run(settings, args, output).await,

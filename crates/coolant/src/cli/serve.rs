@@ -23,6 +23,7 @@ pub(super) async fn serve(settings: Settings, args: ServeArgs, output: &Output) 
     let listen = settings.listen;
     let shutdown = Shutdown::on_signals().map_err(CommandError::system("cannot take signals"))?;
     let app = App::open(settings).await?;
+    app.listen_to_others();
     let listener = TcpListener::bind(listen)
         .await
         .map_err(CommandError::system(format!("cannot listen on {listen}: is a server running there?")))?;
@@ -51,6 +52,7 @@ pub(super) async fn serve(settings: Settings, args: ServeArgs, output: &Output) 
 
 pub(super) async fn work(app: App, args: WorkArgs, output: &Output) -> CommandResult {
     let shutdown = Shutdown::on_signals().map_err(CommandError::system("cannot take signals"))?;
+    app.listen_to_others();
     let mut worker = app.worker().name(worker_name("work"));
     if !args.queues.is_empty() {
         worker = worker.queues(names(&args.queues, Queue::parse)?);

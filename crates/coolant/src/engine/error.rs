@@ -74,6 +74,9 @@ pub enum EngineError {
         /// What was asked for.
         id: JobId,
     },
+    /// No such schedule.
+    #[error("there is no such schedule")]
+    ScheduleNotFound,
     /// The cooldown after a failure still runs.
     #[error("the job is cooling down; retry possible in {}", spoken(*.left))]
     CoolingDown {
@@ -148,6 +151,7 @@ pub enum Code {
     StepNotFound,
     DocumentNotFound,
     RedriveNotFound,
+    ScheduleNotFound,
     CoolingDown,
     PermanentFailure,
     JobNotEnded,
@@ -175,6 +179,7 @@ impl Code {
             Self::StepNotFound => "STEP_NOT_FOUND",
             Self::DocumentNotFound => "DOCUMENT_NOT_FOUND",
             Self::RedriveNotFound => "REDRIVE_NOT_FOUND",
+            Self::ScheduleNotFound => "SCHEDULE_NOT_FOUND",
             Self::CoolingDown => "COOLING_DOWN",
             Self::PermanentFailure => "PERMANENT_FAILURE",
             Self::JobNotEnded => "JOB_NOT_ENDED",
@@ -210,6 +215,7 @@ impl EngineError {
             Self::StepNotFound => Code::StepNotFound,
             Self::DocumentNotFound => Code::DocumentNotFound,
             Self::RedriveNotFound { .. } => Code::RedriveNotFound,
+            Self::ScheduleNotFound => Code::ScheduleNotFound,
             Self::CoolingDown { .. } => Code::CoolingDown,
             Self::PermanentFailure => Code::PermanentFailure,
             Self::JobNotEnded => Code::JobNotEnded,

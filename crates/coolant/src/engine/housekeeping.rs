@@ -4,19 +4,22 @@
 use std::time::Duration;
 
 use super::redrive::Paces;
+use super::schedule::{Troubles, fire_due};
 use super::{Engine, EngineResult};
 
 /// How often it looks. At least every second, so that a job out of attempts ends with nobody polling.
 const EVERY: Duration = Duration::from_millis(250);
 /// Looks between two sweeps.
 const SWEEP_EVERY: u32 = 2;
+/// Looks between two at the schedules: a tick becomes a job within a second.
+const SCHEDULES_EVERY: u32 = 4;
 /// Jobs ended in one go; as long as there are that many, the next go follows at once.
 const SWEEP_LIMIT: u32 = 500;
 
 /// How often it looks whether the index wants tending. Searches find the same before.
 const TEND_EVERY: Duration = Duration::from_secs(2);
 
-/// Sweeps, paces redrives and tends the index until it is dropped.
+/// Sweeps, paces redrives, submits the ticks of schedules and tends the index until it is dropped.
 pub async fn run(engine: Engine) {
     // Apart, since building an index takes its time.
     tokio::join!(sweep(engine.clone()), tend(engine));
@@ -45,11 +48,11 @@ async fn tend(engine: Engine) {
 async fn sweep(engine: Engine) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut keeper = Keeper { engine, paces: Paces::new(), failing: false };
+    let mut keeper = Keeper { engine, paces: Paces::new(), troubles: Troubles::new(), failing: false };
     let mut tick: u32 = 0;
     loop {
         ticks.tick().await;
-        keeper.tick(tick.is_multiple_of(SWEEP_EVERY)).await;
+        keeper.tick(tick).await;
         tick = tick.wrapping_add(1);
     }
 }
@@ -57,34 +60,38 @@ async fn sweep(engine: Engine) {
 struct Keeper {
     engine: Engine,
     paces: Paces,
+    troubles: Troubles,
     failing: bool,
 }
 
 impl Keeper {
-    async fn tick(&mut self, sweep: bool) {
-        let done = self.look(sweep).await;
+    async fn tick(&mut self, tick: u32) {
+        let done = self.look(tick).await;
         // Logged when it begins and when it is over, not four times a second in between.
         match done {
             Err(error) if !self.failing => {
-                tracing::warn!(%error, "the sweep could not reach the store; it goes on trying");
+                tracing::warn!(%error, "housekeeping could not reach the store; it goes on trying");
                 self.failing = true;
             }
             Ok(()) if self.failing => {
-                tracing::info!("the sweep reaches the store again");
+                tracing::info!("housekeeping reaches the store again");
                 self.failing = false;
             }
             Ok(()) | Err(_) => {}
         }
     }
 
-    async fn look(&mut self, sweep: bool) -> EngineResult<()> {
-        let mut more = sweep;
+    async fn look(&mut self, tick: u32) -> EngineResult<()> {
+        let mut more = tick.is_multiple_of(SWEEP_EVERY);
         while more {
             let changed = self.engine.store().sweep(SWEEP_LIMIT).await?;
             if changed > 0 {
                 self.engine.bell().ring();
             }
             more = changed >= SWEEP_LIMIT;
+        }
+        if tick.is_multiple_of(SCHEDULES_EVERY) {
+            fire_due(self.engine.store(), self.engine.bell(), &mut self.troubles).await?;
         }
         self.engine.advance_redrives(&mut self.paces).await
     }

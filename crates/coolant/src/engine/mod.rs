@@ -19,6 +19,7 @@ pub mod housekeeping;
 pub mod payloads;
 pub mod read;
 pub mod redrive;
+pub mod schedule;
 pub mod submit;
 pub mod work;
 

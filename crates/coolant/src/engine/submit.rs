@@ -122,8 +122,18 @@ impl Engine {
         Ok(answers)
     }
 
+    /// Takes a job that was checked before.
+    pub(super) async fn submit_checked(&self, job: NewJob) -> EngineResult<SubmitAnswer> {
+        let submitted = self.parts.store.submit(vec![job.clone()]).await?.pop();
+        self.parts.bell.ring();
+        let now = self.parts.store.now().await?;
+        let answer = answer(&job, submitted.ok_or_else(unanswered)?, now)?;
+        self.count_replayed(std::iter::once(&answer)).await;
+        Ok(answer)
+    }
+
     /// The job that is asked for, if everything about it is within bounds.
-    fn checked(&self, caller: &Caller, request: SubmitRequest) -> EngineResult<NewJob> {
+    pub(super) fn checked(&self, caller: &Caller, request: SubmitRequest) -> EngineResult<NewJob> {
         let tenant = tenant_of(caller, request.tenant.as_deref())?;
         let job_type = JobType::parse(request.job_type.as_str())?;
         let payload = request.payload.clone().unwrap_or_else(|| Value::Object(serde_json::Map::default()));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use coolant_core::names::DocumentId;
 
 use super::App;
 use super::extract::{DocumentCall, OptionalJson, PathName, Query, act_for, header_text, read_body};
@@ -13,7 +14,7 @@ use super::problem::{AnyProblem, Code, Problem};
 use super::wire::ListPage;
 use super::wire::documents::{DocumentSummary, DocumentView, Hits, IndexBody, PutAnswer};
 use super::wire::job::JobView;
-use super::wire::query::{DocumentsQuery, NoQuery, SearchParams, document_cursor, read_document_cursor};
+use super::wire::query::{NamesQuery, NoQuery, SearchParams, name_cursor, read_name_cursor};
 use crate::engine::documents::MAX_DOCUMENT;
 
 /// Longest that an upload waits for its turn.
@@ -62,18 +63,18 @@ pub(crate) async fn get(
 
 /// Documents, by name.
 #[utoipa::path(get, path = "/documents", tag = "documents",
-    params(DocumentsQuery, ("X-Tenant" = Option<String>, Header)),
+    params(NamesQuery, ("X-Tenant" = Option<String>, Header)),
     responses((status = 200, body = ListPage<DocumentSummary>), AnyProblem))]
 pub(crate) async fn list(
     State(app): State<App>,
     DocumentCall(call): DocumentCall,
-    Query(DocumentsQuery { limit, cursor }): Query<DocumentsQuery>,
+    Query(NamesQuery { limit, cursor }): Query<NamesQuery>,
 ) -> Result<axum::Json<ListPage<DocumentSummary>>, Problem> {
-    let after = read_document_cursor(cursor.as_deref())?;
+    let after = read_name_cursor(cursor.as_deref(), DocumentId::parse)?;
     let page = app.engine.documents(&call.caller, limit, after).await?;
     Ok(axum::Json(ListPage {
         items: page.items.into_iter().map(Into::into).collect(),
-        next_cursor: page.next.as_ref().map(document_cursor),
+        next_cursor: page.next.as_ref().map(|id| name_cursor(id.as_str())),
     }))
 }
 

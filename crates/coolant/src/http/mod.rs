@@ -14,6 +14,7 @@ mod jobs;
 mod observe;
 mod ops;
 pub mod problem;
+mod schedules;
 mod serve;
 pub(crate) mod wire;
 mod work;
@@ -107,6 +108,11 @@ fn calls() -> OpenApiRouter<App> {
         .routes(routes!(work::defer))
         .routes(routes!(work::release))
         .routes(routes!(work::settle))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::put, schedules::get, schedules::delete))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
+        .routes(routes!(schedules::run))
         .routes(routes!(documents::list))
         .routes(routes!(documents::put, documents::get, documents::delete))
         .routes(routes!(documents::index))

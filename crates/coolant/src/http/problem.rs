@@ -83,7 +83,8 @@ impl Code {
                 | E::NotDeadLettered
                 | E::StepNotFound
                 | E::DocumentNotFound
-                | E::RedriveNotFound,
+                | E::RedriveNotFound
+                | E::ScheduleNotFound,
             ) => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,

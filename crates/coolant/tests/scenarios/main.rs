@@ -24,6 +24,7 @@ mod outage;
 mod own_postgres;
 mod redrive;
 mod restarts;
+mod schedules;
 mod steps;
 mod world;
 
@@ -67,6 +68,9 @@ scenarios! {
         s12_a_redrive_goes_on_after_a_crash;
     restarts:
         s13_a_killed_server_loses_no_accepted_job;
+    schedules:
+        each_tick_of_a_schedule_is_one_job_on_two_servers,
+        an_operator_keeps_schedules_by_command;
     steps:
         s17_a_second_worker_goes_on_at_chunk_61;
 }

@@ -13,12 +13,14 @@ use coolant_core::documents::{
 };
 use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
 use coolant_core::lifecycle::Refusal;
-use coolant_core::names::{DocumentId, IdempotencyKey, JobType, Queue, Tenant};
+use coolant_core::names::{DocumentId, IdempotencyKey, JobType, Queue, ScheduleName, Tenant};
+use coolant_core::schedule::{Schedule, ScheduleStore};
 use coolant_core::store::{
     Applied, AuditEntry, ClaimRequest, Claimed, Counter, DlqGroup, JobChange, JobFilter, NewJob, Page,
     Redrive, Stats, Store, StoreError, StoreResult, Submitted,
 };
 use coolant_core::time::Timestamp;
+use tokio::sync::Barrier;
 
 type Versions = Vec<(DocumentVersion, Vec<u8>)>;
 
@@ -142,6 +144,8 @@ pub enum Fault {
     Broken,
     /// Panic.
     Panic,
+    /// Write what is to be written, and lose the answer.
+    LoseAnswer,
 }
 
 /// A store that fails when it is told to.
@@ -150,6 +154,7 @@ pub struct FaultyStore {
     fault: AtomicU8,
     claims: AtomicUsize,
     reads: AtomicUsize,
+    meeting: Mutex<Option<Arc<Barrier>>>,
 }
 
 impl FaultyStore {
@@ -160,6 +165,27 @@ impl FaultyStore {
             fault: AtomicU8::new(Fault::None as u8),
             claims: AtomicUsize::default(),
             reads: AtomicUsize::default(),
+            meeting: Mutex::default(),
+        }
+    }
+
+    /// Makes every save of a schedule wait at that barrier first.
+    pub fn meet(&self, barrier: Option<Arc<Barrier>>) {
+        *self.meeting.lock().unwrap() = barrier;
+    }
+
+    async fn arrive(&self, call: &str) {
+        let meeting = self.meeting.lock().unwrap().clone();
+        if let Some(barrier) = meeting.filter(|_| call == "save_schedule") {
+            barrier.wait().await;
+        }
+    }
+
+    fn check_answer(&self, call: &str) -> StoreResult<()> {
+        let is_lost = self.fault.load(Ordering::SeqCst) == Fault::LoseAnswer as u8;
+        match is_lost && ["save_schedule", "submit", "apply"].contains(&call) {
+            true => Err(StoreError::Unavailable(Arc::new(std::io::Error::other("told to")))),
+            false => Ok(()),
         }
     }
 
@@ -196,18 +222,30 @@ impl FaultyStore {
 }
 
 macro_rules! pass_on {
-    ($($name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
+    ($trait:ident: $($name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
         #[async_trait]
-        impl Store for FaultyStore {
+        impl $trait for FaultyStore {
             $(async fn $name(&self, $($arg: $type),*) -> StoreResult<$answer> {
                 self.check(stringify!($name))?;
-                self.inner.$name($($arg),*).await
+                self.arrive(stringify!($name)).await;
+                let answer = self.inner.$name($($arg),*).await?;
+                self.check_answer(stringify!($name)).map(|()| answer)
             })*
         }
     };
 }
 
 pass_on! {
+    ScheduleStore:
+    save_schedule(schedule: Schedule, jobs: Vec<NewJob>) -> bool;
+    schedule(tenant: &Tenant, name: &ScheduleName) -> Option<Schedule>;
+    schedules(tenant: &Tenant, after: Option<&ScheduleName>, limit: u32) -> Vec<Schedule>;
+    delete_schedule(tenant: &Tenant, name: &ScheduleName) -> bool;
+    due_schedules(limit: u32) -> Vec<Schedule>;
+}
+
+pass_on! {
+    Store:
     now() -> Timestamp;
     ready() -> ();
     submit(jobs: Vec<NewJob>) -> Vec<Submitted>;

@@ -13,7 +13,8 @@ use coolant::{Context, Coolant, Handler, HandlerError};
 use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Outcome, Policy, Step};
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::model::{ManualClock, ModelStore};
-use coolant_core::names::{IdempotencyKey, JobType, Queue, Tenant};
+use coolant_core::names::{IdempotencyKey, JobType, Queue, ScheduleName, Tenant};
+use coolant_core::schedule::{Schedule, ScheduleStore};
 use coolant_core::store::*;
 use coolant_core::time::Timestamp;
 use serde_json::Value;
@@ -226,6 +227,30 @@ impl Store for Watched {
     }
     async fn last_claim_asked(&self, queue: &Queue, job_type: &JobType) -> StoreResult<Option<Timestamp>> {
         self.model.last_claim_asked(queue, job_type).await
+    }
+}
+
+#[async_trait]
+impl ScheduleStore for Watched {
+    async fn save_schedule(&self, schedule: Schedule, jobs: Vec<NewJob>) -> StoreResult<bool> {
+        self.model.save_schedule(schedule, jobs).await
+    }
+    async fn schedule(&self, tenant: &Tenant, name: &ScheduleName) -> StoreResult<Option<Schedule>> {
+        self.model.schedule(tenant, name).await
+    }
+    async fn schedules(
+        &self,
+        tenant: &Tenant,
+        after: Option<&ScheduleName>,
+        limit: u32,
+    ) -> StoreResult<Vec<Schedule>> {
+        self.model.schedules(tenant, after, limit).await
+    }
+    async fn delete_schedule(&self, tenant: &Tenant, name: &ScheduleName) -> StoreResult<bool> {
+        self.model.delete_schedule(tenant, name).await
+    }
+    async fn due_schedules(&self, limit: u32) -> StoreResult<Vec<Schedule>> {
+        self.model.due_schedules(limit).await
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod named;
 pub(crate) mod object;
 pub(crate) mod ops;
 pub(crate) mod query;
+pub(crate) mod schedules;
 pub(crate) mod submit;
 pub(crate) mod time;
 pub(crate) mod work;

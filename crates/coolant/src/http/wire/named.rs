@@ -2,6 +2,7 @@
 
 use coolant_core::failure::FailureClass;
 use coolant_core::job::{Outcome, Status};
+use coolant_core::schedule::CatchUp;
 use coolant_core::store::{IfFailed, RedriveState};
 use coolant_core::view::Phase;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -28,6 +29,8 @@ pub(crate) type OutcomeName = Named<Outcome>;
 pub(crate) type IfFailedName = Named<IfFailed>;
 /// See [`RedriveState`].
 pub(crate) type RedriveStateName = Named<RedriveState>;
+/// See [`CatchUp`].
+pub(crate) type CatchUpName = Named<CatchUp>;
 /// See [`SearchMode`].
 pub(crate) type SearchModeName = Named<SearchMode>;
 /// See [`ReasonKind`].
@@ -72,6 +75,7 @@ names!(FailureClass, "FailureClass", FailureClass::ALL);
 names!(Outcome, "Outcome", Outcome::ALL);
 names!(IfFailed, "IfFailed", Return = "return", Retry = "retry");
 names!(RedriveState, "RedriveState", Running = "running", Done = "done", Stopped = "stopped");
+names!(CatchUp, "CatchUp", Skip = "skip", Latest = "latest", All = "all");
 names!(SearchMode, "SearchMode", Hybrid = "hybrid", Vector = "vector", Text = "text");
 names!(
     ReasonKind,

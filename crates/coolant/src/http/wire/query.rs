@@ -1,7 +1,7 @@
 //! Query parameters and filters.
 
 use coolant_core::job::JobId;
-use coolant_core::names::DocumentId;
+use coolant_core::names::InvalidName;
 use coolant_core::store::JobFilter;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -111,11 +111,11 @@ pub(crate) struct WaitQuery {
     pub(crate) wait: Option<f64>,
 }
 
-/// Which page of documents.
+/// Which page of a list by name.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DocumentsQuery {
+pub(crate) struct NamesQuery {
     /// 1 to 500; 50 if left out.
     #[param(minimum = 1, maximum = 500)]
     pub(crate) limit: Option<i64>,
@@ -182,25 +182,28 @@ pub(crate) fn read_job_cursor(cursor: Option<&str>) -> Result<Option<JobId>, Pro
     cursor.map(read).transpose()
 }
 
-/// The cursor of the page after that document.
-pub(crate) fn document_cursor(id: &DocumentId) -> String {
+/// The cursor of the page after that name.
+pub(crate) fn name_cursor(name: &str) -> String {
     use std::fmt::Write as _;
-    id.as_str().bytes().fold(String::new(), |mut hex, byte| {
+    name.bytes().fold(String::new(), |mut hex, byte| {
         // Writing to a string cannot fail.
         let _ = write!(hex, "{byte:02x}");
         hex
     })
 }
 
-/// The document after which a page begins.
-pub(crate) fn read_document_cursor(cursor: Option<&str>) -> Result<Option<DocumentId>, Problem> {
+/// The name after which a page begins.
+pub(crate) fn read_name_cursor<T>(
+    cursor: Option<&str>,
+    parse: impl Fn(String) -> Result<T, InvalidName>,
+) -> Result<Option<T>, Problem> {
     let read = |text: &str| {
         let digits: Option<Vec<u8>> =
             text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
         let digits = digits.filter(|digits| digits.len() % 2 == 0).ok_or_else(bad_cursor)?;
         let bytes = digits.chunks_exact(2).map(|pair| pair[0] * 16 + pair[1]).collect();
-        let id = String::from_utf8(bytes).map_err(|_| bad_cursor())?;
-        DocumentId::parse(id).map_err(|_| bad_cursor())
+        let name = String::from_utf8(bytes).map_err(|_| bad_cursor())?;
+        parse(name).map_err(|_| bad_cursor())
     };
     cursor.map(read).transpose()
 }

@@ -1,0 +1,255 @@
+//! Two processes' worth of the product on one PostgreSQL: they wake each other, and `coolant.submit` refuses
+//! what the engine refuses.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test ends where it goes wrong, and says why")]
+
+mod support;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use coolant::bell::Bell;
+use coolant::engine::payloads::PayloadChecks;
+use coolant::engine::submit::SubmitRequest;
+use coolant::engine::{Caller, Engine, Parts, Pipeline};
+use coolant::{Context, Coolant, Handler, HandlerError, async_trait};
+use coolant_backends::{Address, SqlStore};
+use serde_json::{Value, json};
+use support::memory::{MemoryDocuments, OneHit};
+use tokio_postgres::{Client, NoTls};
+
+const TOO_LONG: Duration = Duration::from_secs(20);
+/// A worker that polls so seldom finds a job only because it was told.
+const HOUR: Duration = Duration::from_secs(3600);
+
+struct Echo;
+
+#[async_trait]
+impl Handler for Echo {
+    type Payload = Value;
+    type Output = Value;
+
+    fn job_type(&self) -> &str {
+        "ECHO"
+    }
+
+    async fn run(&self, _: &Context, payload: Value) -> Result<Value, HandlerError> {
+        Ok(payload)
+    }
+}
+
+async fn connect(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Runs a case on a migrated database of its own.
+fn with<F: Future<Output = ()>>(case: impl FnOnce(String) -> F) {
+    let Ok(server) = std::env::var("COOLANT_TEST_POSTGRES") else {
+        println!("skipped: postgres (COOLANT_TEST_POSTGRES names no server; `scripts/test` starts one)");
+        return;
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let name = format!("t{}", uuid::Uuid::now_v7().simple());
+        let of_server = connect(&server).await;
+        of_server.batch_execute(&format!("CREATE DATABASE {name}")).await.unwrap();
+        let url = format!("{}/{name}", server.rsplit_once('/').unwrap().0);
+        SqlStore::migrate(&Address::Postgres(url.clone())).await.unwrap();
+        case(url).await;
+        of_server.batch_execute(&format!("DROP DATABASE {name} WITH (FORCE)")).await.unwrap();
+    });
+}
+
+/// A worker that has found nothing and now sleeps for an hour.
+async fn idle_worker(url: &str) -> (Coolant, coolant::embedded::Running) {
+    let coolant = Coolant::open(url).await.unwrap();
+    let worker = coolant.worker().handler(Echo).poll(HOUR, HOUR);
+    let running = coolant.start(worker).unwrap();
+    let listens = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                   AND query = 'LISTEN coolant_jobs'";
+    let claimed = "SELECT count(*) FROM coolant.claimers";
+    let raw = connect(url).await;
+    for question in [listens, claimed] {
+        while raw.query_one(question, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    // The claim that asked, and the one for the ring at the start of listening, are over.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    (coolant, running)
+}
+
+#[test]
+fn a_worker_of_another_process_wakes_for_a_submit_and_its_end_wakes_who_waits() {
+    with(|url| async move {
+        let (_working, running) = idle_worker(&url).await;
+        let submitting = Coolant::open(&url).await.unwrap();
+        for _ in 0..3 {
+            let job = submitting.submit("ECHO", &json!(7)).await.unwrap();
+            assert_eq!(job.result::<Value>(TOO_LONG).await.unwrap(), json!(7));
+        }
+        running.stop().await.unwrap();
+    });
+}
+
+#[test]
+fn a_submit_in_sql_wakes_a_worker_if_it_is_asked_to_or_a_wake_follows_it() {
+    with(|url| async move {
+        let (working, running) = idle_worker(&url).await;
+        let raw = connect(&url).await;
+        let submits = [
+            "SELECT job_id FROM coolant.submit('ECHO', '1', notify => true)",
+            "SELECT job_id FROM coolant.submit('ECHO', '1')",
+        ];
+        for submit in submits {
+            let id: String = raw.query_one(submit, &[]).await.unwrap().get(0);
+            if !submit.contains("notify") {
+                raw.batch_execute("NOTIFY coolant_jobs").await.unwrap();
+            }
+            let job = working.job(id.parse().unwrap());
+            assert_eq!(job.result::<Value>(TOO_LONG).await.unwrap(), json!(1));
+        }
+        running.stop().await.unwrap();
+    });
+}
+
+/// A submit, and the same in SQL.
+type Pair = (SubmitRequest, &'static str);
+
+fn refused() -> Vec<Pair> {
+    let base = || SubmitRequest { job_type: "T".into(), ..SubmitRequest::default() };
+    let keyed = |key: &str| SubmitRequest { idempotency_key: Some(key.into()), ..base() };
+    let delays = |delays: &[f64]| SubmitRequest { retry_delays_seconds: Some(delays.to_vec()), ..base() };
+    let tags = |name: String, value: String| SubmitRequest { tags: [(name, value)].into(), ..base() };
+    let many_tags = (0..65).map(|i| (format!("t{i}"), String::new())).collect();
+    let now = Some(coolant_core::time::Timestamp::from_millis(0));
+    vec![
+        (SubmitRequest { job_type: String::new(), ..base() }, "''"),
+        (SubmitRequest { job_type: "x".repeat(129), ..base() }, "repeat('x', 129)"),
+        (SubmitRequest { job_type: "한".repeat(43), ..base() }, "repeat('한', 43)"),
+        (SubmitRequest { job_type: "a\nb".into(), ..base() }, r"E'a\nb'"),
+        (SubmitRequest { queue: Some("\u{85}".into()), ..base() }, "'T', queue => chr(133)"),
+        (SubmitRequest { queue: Some(String::new()), ..base() }, "'T', queue => ''"),
+        (SubmitRequest { tenant: Some("\u{7f}".into()), ..base() }, "'T', tenant => chr(127)"),
+        (keyed(""), "'T', idempotency_key => ''"),
+        (keyed(&"k".repeat(513)), "'T', idempotency_key => repeat('k', 513)"),
+        (SubmitRequest { lock_key: Some("l".repeat(513)), ..base() }, "'T', lock_key => repeat('l', 513)"),
+        (SubmitRequest { priority: Some(11), ..base() }, "'T', priority => 11"),
+        (SubmitRequest { priority: Some(-11), ..base() }, "'T', priority => -11"),
+        (SubmitRequest { delay_seconds: Some(-0.1), ..base() }, "'T', delay_seconds => -0.1"),
+        (SubmitRequest { delay_seconds: Some(3.2e7), ..base() }, "'T', delay_seconds => 3.2e7"),
+        (SubmitRequest { delay_seconds: Some(f64::NAN), ..base() }, "'T', delay_seconds => 'NaN'"),
+        (
+            SubmitRequest { delay_seconds: Some(1.0), run_at: now, ..base() },
+            "'T', delay_seconds => 1, run_at => '1970-01-01Z'",
+        ),
+        (SubmitRequest { max_attempts: Some(0), ..base() }, "'T', max_attempts => 0"),
+        (SubmitRequest { max_attempts: Some(101), ..base() }, "'T', max_attempts => 101"),
+        (delays(&[0.0; 101]), "'T', retry_delays_seconds => array_fill(0::float8, ARRAY[101])"),
+        (delays(&[1.0, -1.0]), "'T', retry_delays_seconds => ARRAY[1, -1]"),
+        (SubmitRequest { cooldown_seconds: Some(2_592_001.0), ..base() }, "'T', cooldown_seconds => 2592001"),
+        (SubmitRequest { lease_seconds: Some(0.4), ..base() }, "'T', lease_seconds => 0.4"),
+        (SubmitRequest { lease_seconds: Some(3601.0), ..base() }, "'T', lease_seconds => 3601"),
+        (SubmitRequest { timeout_seconds: Some(0.09), ..base() }, "'T', timeout_seconds => 0.09"),
+        (SubmitRequest { max_wait_seconds: Some(f64::INFINITY), ..base() }, "'T', max_wait_seconds => 'inf'"),
+        (SubmitRequest { max_lost: Some(0), ..base() }, "'T', max_lost => 0"),
+        (SubmitRequest { max_paid_calls: Some(1_000_001), ..base() }, "'T', max_paid_calls => 1000001"),
+        (
+            SubmitRequest { upstreams: (0..17).map(|i| i.to_string()).collect(), ..base() },
+            "'T', upstreams => ARRAY(SELECT i::text FROM generate_series(0, 16) i)",
+        ),
+        (
+            SubmitRequest { upstreams: vec!["a".into(), String::new()], ..base() },
+            "'T', upstreams => ARRAY['a', '']",
+        ),
+        (
+            SubmitRequest { tags: many_tags, ..base() },
+            "'T', tags => (SELECT jsonb_object_agg('t' || i, '') FROM generate_series(1, 65) i)",
+        ),
+        (tags(String::new(), String::new()), r#"'T', tags => '{"": ""}'"#),
+        (tags("a".into(), "v".repeat(513)), "'T', tags => jsonb_build_object('a', repeat('v', 513))"),
+        (
+            SubmitRequest { payload: Some(json!("x".repeat(1_048_575))), ..base() },
+            "'T', to_jsonb(repeat('x', 1048575))",
+        ),
+        (
+            SubmitRequest { payload: Some(json!(vec!["\"\\ "; 131_072])), ..base() },
+            "'T', to_jsonb(array_fill($t$\"\\ $t$::text, ARRAY[131072]))",
+        ),
+    ]
+}
+
+fn accepted() -> Vec<Pair> {
+    let base = || SubmitRequest { job_type: "T".into(), ..SubmitRequest::default() };
+    vec![
+        (base(), "'T'"),
+        (SubmitRequest { job_type: "한".repeat(42), ..base() }, "repeat('한', 42)"),
+        (
+            SubmitRequest { idempotency_key: Some("k".repeat(512)), ..base() },
+            "'T', idempotency_key => repeat('k', 512)",
+        ),
+        (SubmitRequest { delay_seconds: Some(31_622_400.0), ..base() }, "'T', delay_seconds => 31622400"),
+        (SubmitRequest { retry_delays_seconds: Some(vec![]), ..base() }, "'T', retry_delays_seconds => '{}'"),
+        (
+            SubmitRequest { cooldown_seconds: Some(0.1), lease_seconds: Some(3600.0), ..base() },
+            "'T', cooldown_seconds => 0.1, lease_seconds => 3600",
+        ),
+        (
+            SubmitRequest { tags: [("a".to_owned(), "v".repeat(512))].into(), ..base() },
+            "'T', tags => jsonb_build_object('a', repeat('v', 512))",
+        ),
+        (
+            SubmitRequest { payload: Some(json!("x".repeat(1_048_574))), ..base() },
+            "'T', to_jsonb(repeat('x', 1048574))",
+        ),
+        (
+            // A mebibyte without the spaces that PostgreSQL writes, and some that count.
+            SubmitRequest { payload: Some(json!(vec!["\"\\ "; 131_071])), ..base() },
+            "'T', to_jsonb(array_fill($t$\"\\ $t$::text, ARRAY[131071]))",
+        ),
+    ]
+}
+
+#[test]
+fn sql_takes_what_the_engine_takes_and_refuses_what_it_refuses_by_the_same_name() {
+    with(|url| async move {
+        let store = Coolant::open(&url).await.unwrap().store().clone();
+        let engine = Engine::new(Parts {
+            store: Arc::clone(&store),
+            documents: Arc::new(MemoryDocuments::default()),
+            searcher: Arc::new(OneHit),
+            bell: Bell::default(),
+            payload_checks: PayloadChecks::built_in(),
+            pipeline: Pipeline::default(),
+        });
+        let raw = connect(&url).await;
+        for (request, in_sql) in refused() {
+            let Err(error) = engine.submit(&Caller::local(), request).await else {
+                panic!("the engine takes {in_sql}")
+            };
+            let statement = format!("SELECT job_id FROM coolant.submit({in_sql})");
+            let refused = raw.query_one(&statement, &[]).await.expect_err(in_sql);
+            let refused = refused.as_db_error().unwrap_or_else(|| panic!("{in_sql}: {refused}"));
+            assert_eq!(refused.column(), error.field_name(), "{in_sql}");
+            let code = error.code().as_str();
+            assert!(refused.message().starts_with(&format!("{code}: ")), "{in_sql}: {refused}, not {code}");
+        }
+        for (mut request, in_sql) in accepted() {
+            request.trace_id = Some("0af7651916cd43dd8448eb211c80319c".into());
+            let statement = format!(
+                "SELECT job_id FROM coolant.submit({in_sql}, trace_id => '0af7651916cd43dd8448eb211c80319c')"
+            );
+            let id: String = raw.query_one(&statement, &[]).await.expect(in_sql).get(0);
+            let by_sql = store.jobs(&[id.parse().unwrap()]).await.unwrap().remove(0).unwrap();
+            raw.execute("UPDATE coolant.job_specs SET idempotency_key = NULL", &[]).await.unwrap();
+            let by_engine = engine.submit(&Caller::local(), request).await.unwrap().job.record;
+            let key = by_engine.job.spec.idempotency_key.clone();
+            let spec = coolant_core::job::JobSpec { idempotency_key: key, ..(*by_sql.job.spec).clone() };
+            assert_eq!(spec, *by_engine.job.spec, "{in_sql}");
+            assert!(by_sql.payload == by_engine.payload, "{in_sql}");
+        }
+    });
+}
