@@ -1,5 +1,6 @@
 //! The SQL store: opens either database, and answers what `coolant_core`'s contracts ask.
 
+mod documents;
 mod schedules;
 
 use std::any::Any;
@@ -9,13 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coolant_core::documents::{
-    ContentHash, Document, DocumentStore, DocumentVersion, IndexHealth, NewDocument, Publication, PutOutcome,
-    SearchCandidates, SearchRequest, VectorBatch,
-};
 use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
 use coolant_core::lifecycle::Refusal;
-use coolant_core::names::{DocumentId, IdempotencyKey, JobType, Queue, Tenant};
+use coolant_core::names::{IdempotencyKey, JobType, Queue, Tenant};
 use coolant_core::store::{
     Applied, AuditEntry, ClaimRequest, Claimed, Counter, DlqGroup, JobChange, JobFilter, NewJob, Page,
     Redrive, Stats, Store, StoreError, StoreResult, Submitted,
@@ -30,7 +27,7 @@ use crate::clock::{StoreClock, TestClock};
 use crate::conn::Conn;
 use crate::hints::{self, Hints};
 use crate::postgres::Purpose;
-use crate::sql::{claim, documents, jobs, operation, search, stats, vector_index};
+use crate::sql::{claim, jobs, operation, stats};
 use crate::{migrate, postgres, sqlite};
 
 /// Where a store is.
@@ -514,124 +511,5 @@ impl Store for SqlStore {
             async move { operation::last_claim_asked(conn, &queue, &job_type).await }.boxed()
         })
         .await
-    }
-}
-
-#[async_trait]
-impl DocumentStore for SqlStore {
-    async fn put_document(&self, document: NewDocument) -> StoreResult<PutOutcome> {
-        let document = Arc::new(document);
-        self.write(move |conn, now| {
-            let document = Arc::clone(&document);
-            async move { documents::put(conn, &document, now).await }.boxed()
-        })
-        .await
-    }
-
-    async fn document(&self, tenant: &Tenant, id: &DocumentId) -> StoreResult<Option<Document>> {
-        let (tenant, id) = (tenant.clone(), id.clone());
-        self.read(move |conn| {
-            async move { Ok(documents::list(conn, &tenant, Some(&id), 1, true).await?.pop()) }.boxed()
-        })
-        .await
-    }
-
-    async fn documents(
-        &self,
-        tenant: &Tenant,
-        after: Option<&DocumentId>,
-        limit: u32,
-    ) -> StoreResult<Vec<Document>> {
-        let (tenant, after) = (tenant.clone(), after.cloned());
-        self.read(move |conn| {
-            async move { documents::list(conn, &tenant, after.as_ref(), limit, false).await }.boxed()
-        })
-        .await
-    }
-
-    async fn delete_document(&self, tenant: &Tenant, id: &DocumentId) -> StoreResult<bool> {
-        let key = Arc::new((tenant.clone(), id.clone()));
-        self.write(move |conn, now| {
-            let key = Arc::clone(&key);
-            async move { documents::delete(conn, &key.0, &key.1, now).await }.boxed()
-        })
-        .await
-    }
-
-    async fn source(
-        &self,
-        tenant: &Tenant,
-        id: &DocumentId,
-        version: i64,
-    ) -> StoreResult<Option<(DocumentVersion, Vec<u8>)>> {
-        let (tenant, id) = (tenant.clone(), id.clone());
-        self.read(move |conn| async move { documents::source(conn, &tenant, &id, version).await }.boxed())
-            .await
-    }
-
-    async fn known_vectors(
-        &self,
-        tenant: &Tenant,
-        model: &str,
-        hashes: &[ContentHash],
-    ) -> StoreResult<Vec<ContentHash>> {
-        let (tenant, model, hashes) = (tenant.clone(), model.to_owned(), hashes.to_vec());
-        self.read(move |conn| {
-            async move { documents::known_vectors(conn, &tenant, &model, &hashes).await }.boxed()
-        })
-        .await
-    }
-
-    async fn vector(
-        &self,
-        tenant: &Tenant,
-        model: &str,
-        hash: &ContentHash,
-    ) -> StoreResult<Option<Vec<f32>>> {
-        let (tenant, model, hash) = (tenant.clone(), model.to_owned(), *hash);
-        self.read(move |conn| async move { documents::vector(conn, &tenant, &model, &hash).await }.boxed())
-            .await
-    }
-
-    async fn save_vectors(&self, batch: VectorBatch) -> StoreResult<Result<(), Refusal>> {
-        let batch = Arc::new(batch);
-        self.write(move |conn, now| {
-            let batch = Arc::clone(&batch);
-            async move { documents::save_vectors(conn, &batch, now).await }.boxed()
-        })
-        .await
-    }
-
-    async fn publish(&self, publication: Publication) -> StoreResult<Result<(), Refusal>> {
-        let publication = Arc::new(publication);
-        self.write(move |conn, now| {
-            let publication = Arc::clone(&publication);
-            async move { documents::publish(conn, &publication, now).await }.boxed()
-        })
-        .await
-    }
-
-    async fn search(&self, request: SearchRequest) -> StoreResult<SearchCandidates> {
-        self.read(move |conn| async move { search::search(conn, &request).await }.boxed()).await
-    }
-
-    async fn index_health(&self) -> StoreResult<IndexHealth> {
-        self.read(|conn| documents::health(conn).boxed()).await
-    }
-    async fn tend_index(&self) -> StoreResult<bool> {
-        let Readers::Pool(pool) = &self.readers else { return Ok(false) };
-        let pool = pool.clone();
-        // A task, so that a caller who goes away does not leave a connection locked in the pool.
-        let task = self.runtime.spawn(async move {
-            let mut conn = Conn::Postgres(pool.get().await.map_err(postgres::pool_error)?);
-            let outcome = vector_index::tend(&mut conn).await;
-            if outcome.is_err()
-                && let Conn::Postgres(client) = conn
-            {
-                drop(deadpool_postgres::Object::take(client));
-            }
-            outcome
-        });
-        task.await.map_err(|error| StoreError::Broken(error.to_string()))?
     }
 }

@@ -11,7 +11,7 @@ use std::future::Future;
 use std::time::Instant;
 
 use coolant_backends::{Condition, Finding, Options, SqlStore};
-use coolant_core::documents::DocumentStore;
+use coolant_core::documents::{DocumentStore, SearchRequest};
 use coolant_core::names::Tenant;
 use support::{Database, Raw};
 use support_documents::{Documents, id, nearest, places, random_vectors};
@@ -254,6 +254,27 @@ async fn is_used(raw: &Raw, which: &str) {
         assert!(began.elapsed().as_secs() < 20, "no search has used {which}");
         tokio::task::yield_now().await;
     }
+}
+
+#[test]
+fn a_word_of_every_chunk_neither_slows_a_search_nor_hides_what_it_finds() {
+    with(|documents, raw| async move {
+        let names: Vec<String> = (0..21_000).map(|n| format!("all w{n} s{}", n % 100)).collect();
+        let texts: Vec<_> = names.iter().map(|name| (name.as_str(), EAST)).collect();
+        documents.put("d", "d").await;
+        documents.publish("d", 1, &texts).await.unwrap();
+        raw.say("ANALYZE chunks").await;
+        let search = async |terms: &[&str], candidates| {
+            let request = SearchRequest { candidates, ..documents.request(terms, None) };
+            places(&documents.store.search(request).await.unwrap().by_text)
+        };
+        assert_eq!(search(&["all", "w7"], 1).await, ["d:7"]);
+        let found = search(&["all", "w7"], 10).await;
+        assert_eq!((found.len(), found[0].as_str()), (10, "d:7"), "the rest has the other word");
+        assert_eq!(search(&["all"], 10).await.len(), 10);
+        let found = search(&["all", "s5", "absent"], 50).await;
+        assert!(found.len() == 50 && found.iter().all(|place| place.ends_with('5')), "{found:?}");
+    });
 }
 
 #[test]

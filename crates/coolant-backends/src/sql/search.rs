@@ -12,7 +12,7 @@ use coolant_core::documents::{ChunkRef, FoundChunk, SearchCandidates, SearchRequ
 use coolant_core::names::DocumentId;
 use coolant_core::store::StoreResult;
 
-use crate::conn::{Conn, Dialect, Kind, Row, Value};
+use crate::conn::{Columns, Conn, Dialect, Kind, Row, Value};
 use crate::sql::codec::name;
 use crate::sql::vector_index;
 use crate::vector;
@@ -67,27 +67,18 @@ async fn by_text(conn: &mut Conn, request: &SearchRequest) -> StoreResult<Vec<Ch
     if request.terms.is_empty() {
         return Ok(Vec::new());
     }
-    let in_document = in_document(request, "c.document_id");
-    let rows = match conn.dialect() {
-        Dialect::Sqlite => {
-            let text = format!(
-                "SELECT c.document_id, c.n FROM chunk_terms JOIN chunks c ON c.seq = chunk_terms.rowid \
-                 WHERE chunk_terms MATCH $4 AND c.tenant = $1 AND {in_document} \
-                 ORDER BY bm25(chunk_terms), c.document_id, c.n LIMIT $3"
-            );
-            let [tenant, document, limit] = scope(request);
-            let terms: Vec<String> = request.terms.iter().map(fts5_term).collect();
-            conn.query(&text, &[tenant, document, limit, terms.join(" OR ").into()]).await?
-        }
-        Dialect::Postgres => {
-            let rows =
-                (0_i64..).zip(&request.terms).map(|(n, term)| vec![n.into(), tsquery_term(term).into()]);
-            let text = BY_WORDS.replace("{in_document}", &in_document);
-            let text = text.replace("{is_document}", &self::in_document(request, "d.id"));
-            let columns = &[("term", Kind::Int), ("word", Kind::Text)];
-            conn.query_rows(&text, &scope(request), columns, rows.collect()).await?
-        }
-    };
+    if conn.dialect() == Dialect::Postgres {
+        return by_lexemes(conn, request).await;
+    }
+    let text = format!(
+        "SELECT c.document_id, c.n FROM chunk_terms JOIN chunks c ON c.seq = chunk_terms.rowid \
+         WHERE chunk_terms MATCH $4 AND c.tenant = $1 AND {} \
+         ORDER BY bm25(chunk_terms), c.document_id, c.n LIMIT $3",
+        in_document(request, "c.document_id"),
+    );
+    let [tenant, document, limit] = scope(request);
+    let terms: Vec<String> = request.terms.iter().map(fts5_term).collect();
+    let rows = conn.query(&text, &[tenant, document, limit, terms.join(" OR ").into()]).await?;
     rows.into_iter().map(|mut row| chunk_ref(&mut row)).collect()
 }
 
@@ -100,10 +91,59 @@ fn tsquery_term(SearchTerm { text, prefix }: &SearchTerm) -> String {
     format!("'{text}'{}", if *prefix { ":*" } else { "" })
 }
 
+/// Terms as rows, for PostgreSQL.
+const TERM: Columns<'_> = &[("term", Kind::Int), ("word", Kind::Text)];
+
+async fn by_lexemes(conn: &mut Conn, request: &SearchRequest) -> StoreResult<Vec<ChunkRef>> {
+    let terms: Vec<Vec<Value>> =
+        (0_i64..).zip(&request.terms).map(|(n, term)| vec![n.into(), tsquery_term(term).into()]).collect();
+    let text = BY_LEXEMES.replace("{in_document}", &in_document(request, "c.document_id"));
+    let text = text.replace("{is_document}", &in_document(request, "d.id"));
+    let selective = selective(conn, request, &terms).await?;
+    if (1..terms.len()).contains(&selective.len()) {
+        let rows = conn.query_rows(&text, &scope(request), TERM, selective).await?;
+        if rows.len() == request.candidates as usize {
+            return rows.into_iter().map(|mut row| chunk_ref(&mut row)).collect();
+        }
+    }
+    let rows = conn.query_rows(&text, &scope(request), TERM, terms).await?;
+    rows.into_iter().map(|mut row| chunk_ref(&mut row)).collect()
+}
+
+/// About as many matches of a term are ranked in a fifth of a second. A term with more of them says little,
+/// and is left out where the others find enough.
+const FREQUENT: i64 = 20_000;
+
+/// Terms without those that the server's statistics know as frequent; few chunks have none.
+async fn selective(
+    conn: &mut Conn,
+    request: &SearchRequest,
+    terms: &[Vec<Value>],
+) -> StoreResult<Vec<Vec<Value>>> {
+    let text = format!(
+        "SELECT coalesce(sum(d.chunks), 0)::bigint FROM documents d WHERE d.tenant = $1 AND {}",
+        in_document(request, "d.id")
+    );
+    let [tenant, document, _] = scope(request);
+    let chunks = conn.query(&text, &[tenant, document]).await?.pop().map_or(Ok(0), |mut row| row.int())?;
+    if chunks <= FREQUENT {
+        return Ok(terms.to_vec());
+    }
+    let text = "WITH frequent AS MATERIALIZED ( \
+                    SELECT array_to_tsvector(ARRAY[e.lexeme]) AS lexeme FROM pg_stats s, \
+                    unnest(s.most_common_elems::text::text[], s.most_common_elem_freqs) AS e(lexeme, share) \
+                    WHERE s.schemaname = 'coolant' AND s.tablename = 'chunks' AND s.attname = 'lexemes' \
+                    AND e.lexeme IS NOT NULL AND e.share * $1::bigint > $2::bigint \
+                ) SELECT r.term, r.word FROM {rows} WHERE NOT EXISTS ( \
+                    SELECT 1 FROM frequent f WHERE f.lexeme @@ to_tsquery('coolant.words', r.word))";
+    let rows = conn.query_rows(text, &[chunks.into(), FREQUENT.into()], TERM, terms.to_vec()).await?;
+    rows.into_iter().map(|mut row| Ok(vec![row.int()?.into(), row.text()?.into()])).collect()
+}
+
 /// What BM25 does with what PostgreSQL has: a match counts more in a short chunk, each further one of the
 /// same term counts less (`ts_rank` of a single term), and a rare term counts more than a frequent one.
 /// Each term goes through the index by itself, together with the tenant, which is a word too.
-const BY_WORDS: &str = "\
+const BY_LEXEMES: &str = "\
     WITH terms AS MATERIALIZED ( \
         SELECT r.term, to_tsquery('coolant.words', r.word) AS query FROM {rows} \
     ), hits AS MATERIALIZED ( \
@@ -111,7 +151,7 @@ const BY_WORDS: &str = "\
         FROM terms t JOIN chunks c ON c.lexemes @@ (t.query && \
             concat('''', ' ', replace(replace($1, '\\', '\\\\'), '''', ''''''), '''')::tsquery) \
         WHERE numnode(t.query) > 0 AND c.tenant = $1 AND {in_document} \
-    ), published AS ( \
+    ), published AS MATERIALIZED ( \
         SELECT coalesce(sum(d.chunks), 0)::float8 AS total FROM documents d \
         WHERE d.tenant = $1 AND {is_document} \
     ), weights AS ( \

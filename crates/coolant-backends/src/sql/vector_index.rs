@@ -176,8 +176,12 @@ async fn tend_locked(conn: &mut Conn) -> StoreResult<bool> {
         copy(conn, documents).await?;
         settled += settle(conn, documents).await?;
     }
+    if is_full && settled > 0 {
+        // First the rest: a document without its copies makes searches slower than a missing HNSW index.
+        return Ok(true);
+    }
     build(conn).await?;
-    Ok(is_full && settled > 0)
+    Ok(false)
 }
 
 const COPY: Columns<'_> = &[

@@ -27,17 +27,6 @@ impl Database {
         Address::Postgres(format!("{front}/{}", self.name))
     }
 
-    #[allow(dead_code, reason = "not every test file needs it")]
-    pub(crate) fn url(&self) -> String {
-        let Address::Postgres(url) = self.address() else { unreachable!("it is PostgreSQL") };
-        url
-    }
-
-    #[allow(dead_code, reason = "not every test file needs it")]
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Its address for a user who has the schema `coolant` and nothing else, and can create no extension.
     #[allow(dead_code, reason = "of use to tests of documents")]
     pub(crate) async fn restricted(&self) -> Address {
@@ -47,6 +36,18 @@ impl Database {
         let (_, host) = server.split_once('@').unwrap();
         let (host, _) = host.rsplit_once('/').unwrap();
         Address::Postgres(format!("postgres://{name}@{host}/{name}"))
+    }
+
+    /// Its address as text.
+    #[allow(dead_code, reason = "not every test file needs it")]
+    pub(crate) fn url(&self) -> String {
+        let Address::Postgres(url) = self.address() else { unreachable!("it is PostgreSQL") };
+        url
+    }
+
+    #[allow(dead_code, reason = "not every test file needs it")]
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// A connection to it that finds the store's tables.
@@ -84,6 +85,12 @@ impl Raw {
         self.0.batch_execute(statements).await.unwrap();
     }
 
+    /// A number that a query gives.
+    #[allow(dead_code, reason = "of use to tests of documents")]
+    pub(crate) async fn number(&self, query: &str) -> i64 {
+        self.0.query_one(query, &[]).await.unwrap().get(0)
+    }
+
     /// The text that a statement answers with.
     #[allow(dead_code, reason = "not every test file needs it")]
     pub(crate) async fn ask(&self, statement: &str) -> String {
@@ -109,12 +116,6 @@ impl Raw {
     #[allow(dead_code, reason = "not every test file needs it")]
     pub(crate) async fn refused(&self, statement: &str) -> Refused {
         self.try_ask(statement).await.unwrap_err()
-    }
-
-    /// A number that a query gives.
-    #[allow(dead_code, reason = "of use to tests of documents")]
-    pub(crate) async fn number(&self, query: &str) -> i64 {
-        self.0.query_one(query, &[]).await.unwrap().get(0)
     }
 
     /// Returns once another connection to this database waits for a lock.
