@@ -76,8 +76,13 @@ impl Wire {
     /// What a group of writes has committed, if it is anything that others may wait for.
     pub(crate) fn committed(&self, responses: &[Response]) {
         if responses.iter().any(is_news) {
-            self.news.notify_one();
+            self.tell();
         }
+    }
+
+    /// Something is committed that others may wait for.
+    pub(crate) fn tell(&self) {
+        self.news.notify_one();
     }
 
     fn ring(&self) {

@@ -14,12 +14,17 @@ use crate::sql::schedules;
 #[async_trait]
 impl ScheduleStore for SqlStore {
     async fn save_schedule(&self, schedule: Schedule, jobs: Vec<NewJob>) -> StoreResult<bool> {
+        let has_jobs = !jobs.is_empty();
         let save = Arc::new((schedule, jobs));
-        self.write(move |conn, now| {
+        let saved = self.write(move |conn, now| {
             let save = Arc::clone(&save);
             async move { schedules::save(conn, &save.0, &save.1, now).await }.boxed()
-        })
-        .await
+        });
+        let saved = saved.await?;
+        if saved && has_jobs {
+            self.hints.tell();
+        }
+        Ok(saved)
     }
 
     async fn schedule(&self, tenant: &Tenant, name: &ScheduleName) -> StoreResult<Option<Schedule>> {
