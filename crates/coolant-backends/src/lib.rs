@@ -3,6 +3,7 @@
 //! Every text is written once for both (`conn` says how), every write goes through one queue that commits
 //! in groups (`batch`), and every decision is `coolant_core::lifecycle`'s.
 
+mod address;
 mod batch;
 mod clock;
 #[cfg(feature = "conformance")]
@@ -17,6 +18,7 @@ mod sqlite;
 mod store;
 mod vector;
 
+pub use address::{Address, InvalidAddress};
 pub use clock::TestClock;
 pub use hints::Hints;
-pub use store::{Address, Condition, Finding, InvalidAddress, Options, SqlStore};
+pub use store::{Condition, Finding, Options, SqlStore};

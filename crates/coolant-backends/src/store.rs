@@ -28,40 +28,7 @@ use crate::conn::Conn;
 use crate::hints::{self, Hints};
 use crate::postgres::Purpose;
 use crate::sql::{claim, jobs, operation, stats};
-use crate::{migrate, postgres, sqlite};
-
-/// Where a store is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Address {
-    /// A file on this machine.
-    Sqlite(PathBuf),
-    /// A PostgreSQL server's URL, password and all.
-    Postgres(String),
-}
-
-/// Why a text is no store's address.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no store: give `sqlite:PATH` or `postgres://USER@HOST/DATABASE`")]
-pub struct InvalidAddress(String);
-
-impl Address {
-    /// Reads `sqlite:PATH` or `postgres://…`.
-    ///
-    /// # Errors
-    /// [`InvalidAddress`], with what it should look like and without what could be a password.
-    pub fn parse(text: &str) -> Result<Self, InvalidAddress> {
-        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            return Ok(Self::Postgres(text.to_owned()));
-        }
-        match text.strip_prefix("sqlite:") {
-            Some(path) if !path.is_empty() => Ok(Self::Sqlite(PathBuf::from(path))),
-            _ => {
-                let shown = text.split(['@', '?']).next().unwrap_or_default();
-                Err(InvalidAddress(shown.chars().take(60).collect()))
-            }
-        }
-    }
-}
+use crate::{Address, migrate, postgres, sqlite};
 
 /// How a store is opened.
 #[derive(Clone)]
