@@ -14,6 +14,8 @@ use crate::pgvector;
 
 /// One step: the text that both databases share, and what only one of them needs.
 struct Migration {
+    /// Its place in the order, for ever. Steps that were worked on at the same time may leave a gap.
+    number: i64,
     name: &'static str,
     shared: &'static str,
     sqlite: &'static str,
@@ -22,24 +24,28 @@ struct Migration {
 
 const MIGRATIONS: &[Migration] = &[
     Migration {
+        number: 1,
         name: "jobs",
         shared: include_str!("../migrations/0001_jobs.sql"),
         sqlite: "",
         postgres: include_str!("../migrations/0001_jobs.postgres.sql"),
     },
     Migration {
+        number: 2,
         name: "documents",
         shared: include_str!("../migrations/0002_documents.sql"),
         sqlite: include_str!("../migrations/0002_documents.sqlite.sql"),
         postgres: include_str!("../migrations/0002_documents.postgres.sql"),
     },
     Migration {
+        number: 3,
         name: "schedules",
         shared: include_str!("../migrations/0003_schedules.sql"),
         sqlite: "",
         postgres: "",
     },
     Migration {
+        number: 4,
         name: "sql_submit",
         shared: "",
         sqlite: "",
@@ -97,18 +103,21 @@ async fn migrate_in_transaction(conn: &mut Conn, now_ms: i64) -> StoreResult<usi
          name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at BIGINT NOT NULL)",
     )
     .await?;
-    let applied = applied(conn).await?;
-    check_against(&applied, dialect)?;
-    for (index, migration) in MIGRATIONS.iter().enumerate().skip(applied.len()) {
+    let missing = missing(&applied(conn).await?, dialect)?;
+    for migration in &missing {
         conn.script(&migration.text(dialect)).await?;
-        let params: [Value; 4] =
-            [number(index).into(), migration.name.into(), migration.checksum(dialect).into(), now_ms.into()];
+        let params: [Value; 4] = [
+            migration.number.into(),
+            migration.name.into(),
+            migration.checksum(dialect).into(),
+            now_ms.into(),
+        ];
         conn.execute("INSERT INTO schema_migrations VALUES ($1, $2, $3, $4)", &params).await?;
     }
     if dialect == Dialect::Postgres {
         pgvector::arrange(conn, now_ms).await?;
     }
-    Ok(MIGRATIONS.len() - applied.len())
+    Ok(missing.len())
 }
 
 /// Whether the schema is the one this program needs.
@@ -116,18 +125,15 @@ async fn migrate_in_transaction(conn: &mut Conn, now_ms: i64) -> StoreResult<usi
 /// # Errors
 /// [`StoreError::NotMigrated`], saying what to do.
 pub(crate) async fn check(conn: &mut Conn) -> StoreResult<()> {
-    let missing = |_| StoreError::NotMigrated("it has no tables yet: run `coolant migrate`".into());
     let exists = match conn.dialect() {
         Dialect::Sqlite => "SELECT count(*) FROM sqlite_master WHERE name = 'schema_migrations'",
         Dialect::Postgres => "SELECT count(to_regclass('coolant.schema_migrations'))",
     };
     let found = conn.query(exists, &[]).await?.pop().map_or(Ok(0), |mut row| row.int())?;
     if found == 0 {
-        return Err(missing(()));
+        return Err(StoreError::NotMigrated("it has no tables yet: run `coolant migrate`".into()));
     }
-    let applied = applied(conn).await?;
-    check_against(&applied, conn.dialect())?;
-    match MIGRATIONS.len() - applied.len() {
+    match missing(&applied(conn).await?, conn.dialect())?.len() {
         0 => Ok(()),
         left => Err(StoreError::NotMigrated(format!("{left} steps are missing: run `coolant migrate`"))),
     }
@@ -138,22 +144,53 @@ async fn applied(conn: &mut Conn) -> StoreResult<Vec<(i64, String)>> {
     rows.into_iter().map(|mut row| Ok((row.int()?, row.text()?))).collect()
 }
 
-fn check_against(applied: &[(i64, String)], dialect: Dialect) -> StoreResult<()> {
-    if applied.len() > MIGRATIONS.len() {
-        return Err(StoreError::NotMigrated(
-            "it was made by a newer version of coolant: run that version, or a newer one".into(),
-        ));
-    }
-    for (index, ((found, checksum), migration)) in applied.iter().zip(MIGRATIONS).enumerate() {
-        if *found != number(index) || *checksum != migration.checksum(dialect) {
-            let name = migration.name;
-            let text = format!("step {} (`{name}`) is not the one this version knows", number(index));
+/// The steps that were not applied yet, in their order.
+///
+/// # Errors
+/// [`StoreError::NotMigrated`] where a step was applied that this program does not know, or knows otherwise.
+fn missing(applied: &[(i64, String)], dialect: Dialect) -> StoreResult<Vec<&'static Migration>> {
+    for (number, checksum) in applied {
+        let Some(known) = MIGRATIONS.iter().find(|migration| migration.number == *number) else {
+            return Err(StoreError::NotMigrated(
+                "it was made by a newer version of coolant: run that version, or a newer one".into(),
+            ));
+        };
+        if *checksum != known.checksum(dialect) {
+            let name = known.name;
+            let text = format!("step {number} (`{name}`) is not the one this version knows");
             return Err(StoreError::NotMigrated(text));
         }
     }
-    Ok(())
+    let is_applied = |migration: &Migration| applied.iter().any(|(number, _)| *number == migration.number);
+    Ok(MIGRATIONS.iter().filter(|migration| !is_applied(migration)).collect())
 }
 
-fn number(index: usize) -> i64 {
-    index as i64 + 1
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(migrations: &[&Migration]) -> Vec<(i64, String)> {
+        migrations.iter().map(|step| (step.number, step.checksum(Dialect::Sqlite))).collect()
+    }
+
+    fn numbers(applied: &[(i64, String)]) -> Vec<i64> {
+        missing(applied, Dialect::Sqlite).unwrap().iter().map(|step| step.number).collect()
+    }
+
+    #[test]
+    fn steps_are_applied_in_their_order_and_a_gap_is_filled() {
+        let all: Vec<i64> = MIGRATIONS.iter().map(|step| step.number).collect();
+        assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
+        assert_eq!(numbers(&[]), all);
+        let without_the_second: Vec<_> = MIGRATIONS.iter().filter(|step| step.number != 2).collect();
+        assert_eq!(numbers(&of(&without_the_second)), [2]);
+    }
+
+    #[test]
+    fn a_step_that_is_unknown_or_another_is_refused() {
+        let unknown = [(i64::MAX, String::new())];
+        let said = |applied: &[(i64, String)]| missing(applied, Dialect::Sqlite).err().unwrap().to_string();
+        assert!(said(&unknown).contains("newer version"));
+        assert!(said(&[(1, "another".into())]).contains("step 1"));
+    }
 }
