@@ -170,6 +170,9 @@ async fn tend_locked(conn: &mut Conn) -> StoreResult<bool> {
     for mut row in conn.query(text, &[ROUND_DOCUMENTS.into()]).await? {
         documents.push(vec![row.text()?.into(), row.text()?.into()]);
     }
+    if !documents.is_empty() {
+        refresh_statistics(conn).await?;
+    }
     let is_full = documents.len() as i64 == ROUND_DOCUMENTS;
     let mut settled = 0;
     for documents in documents.chunks(10) {
@@ -181,7 +184,31 @@ async fn tend_locked(conn: &mut Conn) -> StoreResult<bool> {
         return Ok(true);
     }
     build(conn).await?;
+    refresh_statistics(conn).await?;
     Ok(false)
+}
+
+/// Tables that searches and copies read and that have outgrown what the planner knows of them: more than
+/// twice the pages it counted last, or, over a megabyte or so, no statistics at all.
+const OUTGROWN: &str = "\
+    SELECT c.relname::text FROM pg_class c \
+    WHERE c.oid = ANY (ARRAY[to_regclass('coolant.chunks'), to_regclass('coolant.vectors'), \
+        to_regclass('coolant.chunk_vectors')]::oid[]) \
+    AND pg_relation_size(c.oid) / current_setting('block_size')::bigint > 100 \
+    AND (pg_relation_size(c.oid) / current_setting('block_size')::bigint > 2 * c.relpages::bigint \
+        OR NOT EXISTS (SELECT 1 FROM pg_stats s WHERE s.schemaname = 'coolant' AND s.tablename = c.relname))";
+
+/// After a bulk of documents the server's own `ANALYZE` comes up to a minute later, and not at all where it
+/// is switched off; until then plans are made for a table that was small, and take minutes for seconds.
+async fn refresh_statistics(conn: &mut Conn) -> StoreResult<()> {
+    let mut tables: Vec<String> = Vec::new();
+    for mut row in conn.query(OUTGROWN, &[]).await? {
+        tables.push(row.text()?);
+    }
+    for table in tables {
+        conn.script(&format!("ANALYZE coolant.{table}")).await?;
+    }
+    Ok(())
 }
 
 const COPY: Columns<'_> = &[
