@@ -93,13 +93,13 @@ async fn what_cannot_be_a_job_is_refused_before_the_store() {
     let coolant = Coolant::with_store(store());
     let refused = async |submit: coolant::embedded::Submit<'_>| submit.await.err().unwrap().to_string();
     assert_eq!(refused(coolant.submit("", &1)).await, "`job_type` must not be empty");
-    assert_eq!(refused(coolant.submit("A", &1).priority(11)).await, "`priority` is not within -10 to 10");
+    assert_eq!(refused(coolant.submit("A", &1).priority(11)).await, "`priority` takes -10 to 10");
     assert_eq!(
         refused(coolant.submit("A", &1).key("a\nb")).await,
         "`idempotency_key` holds a control character (U+000A)"
     );
     let large = "x".repeat(1024 * 1024);
-    assert!(refused(coolant.submit("A", &large)).await.starts_with("the payload has 1048578 bytes"));
+    assert!(refused(coolant.submit("A", &large)).await.starts_with("`payload` has 1048578 bytes"));
 }
 
 #[tokio::test]

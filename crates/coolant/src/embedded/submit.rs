@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::future::IntoFuture;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::time::Duration;
 
-use coolant_core::job::{JobId, JobSpec, Policy};
-use coolant_core::names::{IdempotencyKey, InvalidName, JobType, LockKey, Queue, Tenant, Upstream};
+use coolant_core::job::{JobId, Policy};
+use coolant_core::names::Tenant;
 use coolant_core::store::{IfFailed, NewJob, Start, StoreError, SubmitOutcome};
 use serde_json::Value;
-use uuid::Uuid;
 
 use super::{Coolant, JobHandle};
-use crate::size;
+use crate::engine::submit::{SubmitRequest, new_job};
 
 /// A job to be submitted. Await it to submit it.
 #[must_use = "a job is submitted when it is awaited"]
@@ -35,23 +34,12 @@ pub struct Submit<'a> {
 /// Why a job was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
-    /// A name cannot be one.
-    #[error(transparent)]
-    Name(#[from] InvalidName),
     /// The payload is no JSON.
     #[error("the payload cannot be written as JSON")]
     Payload(#[source] serde_json::Error),
-    /// The payload is too large.
-    #[error("the payload has {0}")]
-    TooLarge(String),
-    /// A number is out of its range.
-    #[error("`{field}` is not within {range}")]
-    OutOfRange {
-        /// Which.
-        field: &'static str,
-        /// What is allowed.
-        range: &'static str,
-    },
+    /// A name, a number or the payload's size is outside what is allowed; says which, and what is.
+    #[error("{0}")]
+    OutOfBounds(String),
     /// The key belongs to a job with another type or payload; nothing changed.
     #[error("the key belongs to job `{job_id}`, which has other parameters")]
     KeyReused {
@@ -163,31 +151,34 @@ impl<'a> Submit<'a> {
 
     fn checked(self) -> Result<NewJob, SubmitError> {
         let payload = self.payload.map_err(SubmitError::Payload)?;
-        size::check(&payload).map_err(|error| SubmitError::TooLarge(error.to_string()))?;
-        in_range("priority", "-10 to 10", (-10..=10).contains(&self.priority))?;
-        in_range("max_attempts", "1 to 100", (1..=100).contains(&self.policy.max_attempts))?;
-        in_range("lease", "0.5 s to 1 h", Policy::LEASE_RANGE.contains(&self.policy.lease))?;
-        in_range("tags", "0 to 64 of them", self.tags.len() <= 64)?;
-        let spec = JobSpec {
-            job_type: JobType::parse(self.job_type)?,
-            queue: self.queue.map(Queue::parse).transpose()?.unwrap_or_default(),
-            tenant: self.tenant.map(Tenant::parse).transpose()?.unwrap_or_default(),
-            idempotency_key: self.key.map(IdempotencyKey::parse).transpose()?,
-            lock_key: self.lock_key.map(LockKey::parse).transpose()?,
-            upstreams: self.upstreams.into_iter().map(Upstream::parse).collect::<Result<_, _>>()?,
-            priority: self.priority,
+        let seconds = |span: Duration| Some(span.as_secs_f64());
+        let policy = self.policy;
+        let request = SubmitRequest {
+            job_type: self.job_type,
+            payload: Some(payload),
+            queue: self.queue,
+            idempotency_key: self.key,
+            lock_key: self.lock_key,
+            upstreams: self.upstreams,
+            priority: Some(self.priority.into()),
+            max_attempts: Some(policy.max_attempts.into()),
+            retry_delays_seconds: Some(policy.retry_delays.iter().map(Duration::as_secs_f64).collect()),
+            cooldown_seconds: seconds(policy.cooldown),
+            lease_seconds: seconds(policy.lease),
+            timeout_seconds: seconds(policy.timeout),
+            max_wait_seconds: seconds(policy.max_wait),
+            max_lost: Some(policy.max_lost.into()),
+            max_releases: Some(policy.max_releases.into()),
+            max_paid_calls: policy.max_paid_calls.map(Into::into),
             tags: self.tags,
-            trace_id: Uuid::now_v7().simple().to_string(),
-            expires_at: None,
-            policy: self.policy,
+            if_failed: self.if_failed,
+            ..SubmitRequest::default()
         };
-        let id = JobId(Uuid::now_v7());
-        Ok(NewJob { id, spec: Arc::new(spec), payload, start: self.start, if_failed: self.if_failed })
+        let out_of_bounds = |error: &dyn std::fmt::Display| SubmitError::OutOfBounds(error.to_string());
+        let tenant = self.tenant.map(Tenant::parse).transpose().map_err(|error| out_of_bounds(&error))?;
+        let job = new_job(tenant.unwrap_or_default(), request, |_, _| Ok(()));
+        Ok(NewJob { start: self.start, ..job.map_err(|error| out_of_bounds(&error))? })
     }
-}
-
-fn in_range(field: &'static str, range: &'static str, holds: bool) -> Result<(), SubmitError> {
-    if holds { Ok(()) } else { Err(SubmitError::OutOfRange { field, range }) }
 }
 
 impl<'a> IntoFuture for Submit<'a> {

@@ -62,6 +62,8 @@ pub struct SubmitRequest {
     pub max_wait_seconds: Option<f64>,
     /// Lost workers before the dead-letter queue, 1 to 100.
     pub max_lost: Option<i64>,
+    /// Releases before the dead-letter queue, 1 to 10 000.
+    pub max_releases: Option<i64>,
     /// After this it is no longer worth starting.
     pub expires_at: Option<Timestamp>,
     /// Most paid calls it may make.
@@ -135,34 +137,44 @@ impl Engine {
     /// The job that is asked for, if everything about it is within bounds.
     pub(super) fn checked(&self, caller: &Caller, request: SubmitRequest) -> EngineResult<NewJob> {
         let tenant = tenant_of(caller, request.tenant.as_deref())?;
-        let job_type = JobType::parse(request.job_type.as_str())?;
-        let payload = request.payload.clone().unwrap_or_else(|| Value::Object(serde_json::Map::default()));
-        check_size("payload", &payload)?;
-        self.parts.payload_checks.check(&job_type, &payload)?;
-        let spec = JobSpec {
-            job_type,
-            queue: request.queue.as_deref().map(Queue::parse).transpose()?.unwrap_or_default(),
-            tenant,
-            idempotency_key: request.idempotency_key.as_deref().map(IdempotencyKey::parse).transpose()?,
-            lock_key: request.lock_key.as_deref().map(LockKey::parse).transpose()?,
-            upstreams: upstreams(&request.upstreams)?,
-            priority: whole("priority", request.priority, -10..=10)?.unwrap_or(0),
-            trace_id: request.trace_id.clone().unwrap_or_else(new_trace_id),
-            expires_at: request.expires_at,
-            policy: policy(&request)?,
-            tags: tags(request.tags)?,
-        };
-        let delay = seconds("delay_seconds", request.delay_seconds, Duration::ZERO..=YEAR)?;
-        let start = match (request.run_at, delay) {
-            (Some(_), Some(_)) => {
-                return Err(EngineError::field("delay_seconds", "must not be given together with `run_at`"));
-            }
-            (Some(at), None) => Start::At(at),
-            (None, Some(delay)) => Start::After(delay),
-            (None, None) => Start::Now,
-        };
-        Ok(NewJob { id: new_id(), spec: Arc::new(spec), payload, start, if_failed: request.if_failed })
+        new_job(tenant, request, |job_type, payload| self.parts.payload_checks.check(job_type, payload))
     }
+}
+
+/// The job that is asked for, if everything about it is within bounds and `check` has nothing against its
+/// payload. For every door that jobs come in by.
+pub(crate) fn new_job(
+    tenant: Tenant,
+    request: SubmitRequest,
+    check: impl FnOnce(&JobType, &Value) -> EngineResult<()>,
+) -> EngineResult<NewJob> {
+    let job_type = JobType::parse(request.job_type.as_str())?;
+    let payload = request.payload.clone().unwrap_or_else(|| Value::Object(serde_json::Map::default()));
+    check_size("payload", &payload)?;
+    check(&job_type, &payload)?;
+    let spec = JobSpec {
+        job_type,
+        queue: request.queue.as_deref().map(Queue::parse).transpose()?.unwrap_or_default(),
+        tenant,
+        idempotency_key: request.idempotency_key.as_deref().map(IdempotencyKey::parse).transpose()?,
+        lock_key: request.lock_key.as_deref().map(LockKey::parse).transpose()?,
+        upstreams: upstreams(&request.upstreams)?,
+        priority: whole("priority", request.priority, -10..=10)?.unwrap_or(0),
+        trace_id: request.trace_id.clone().unwrap_or_else(new_trace_id),
+        expires_at: request.expires_at,
+        policy: policy(&request)?,
+        tags: tags(request.tags)?,
+    };
+    let delay = seconds("delay_seconds", request.delay_seconds, Duration::ZERO..=YEAR)?;
+    let start = match (request.run_at, delay) {
+        (Some(_), Some(_)) => {
+            return Err(EngineError::field("delay_seconds", "must not be given together with `run_at`"));
+        }
+        (Some(at), None) => Start::At(at),
+        (None, Some(delay)) => Start::After(delay),
+        (None, None) => Start::Now,
+    };
+    Ok(NewJob { id: new_id(), spec: Arc::new(spec), payload, start, if_failed: request.if_failed })
 }
 
 /// The tenant asked for, if the caller may act for it. Somebody else's is not even admitted to exist.
@@ -217,7 +229,8 @@ fn policy(request: &SubmitRequest) -> EngineResult<Policy> {
             .unwrap_or(default.timeout),
         max_wait: seconds("max_wait_seconds", request.max_wait_seconds, month)?.unwrap_or(default.max_wait),
         max_lost: whole("max_lost", request.max_lost, 1..=100)?.unwrap_or(default.max_lost),
-        max_releases: default.max_releases,
+        max_releases: whole("max_releases", request.max_releases, 1..=10_000)?
+            .unwrap_or(default.max_releases),
         max_paid_calls: whole("max_paid_calls", request.max_paid_calls, 0..=1_000_000)?,
     })
 }

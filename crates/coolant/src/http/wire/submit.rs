@@ -74,6 +74,7 @@ impl SubmitBody {
             timeout_seconds: self.timeout_seconds,
             max_wait_seconds: self.max_wait_seconds,
             max_lost: self.max_lost,
+            max_releases: None,
             expires_at: self.expires_at.map(|at| at.0),
             max_paid_calls: self.max_paid_calls,
             tags: self.tags.unwrap_or_default(),
