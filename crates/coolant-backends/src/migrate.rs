@@ -51,6 +51,12 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: "",
         postgres: include_str!("../migrations/0004_sql_submit.postgres.sql"),
     },
+    Migration {
+        name: "gates",
+        shared: include_str!("../migrations/0005_gates.sql"),
+        sqlite: include_str!("../migrations/0005_gates.sqlite.sql"),
+        postgres: include_str!("../migrations/0005_gates.postgres.sql"),
+    },
 ];
 
 /// Locks out other migrating processes on PostgreSQL: "coolant" in ASCII.

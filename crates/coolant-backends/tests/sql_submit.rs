@@ -120,7 +120,7 @@ fn defaults_and_every_field_read_back_as_a_submit_over_the_store_leaves_them() {
                  priority => -3, run_at => '2999-01-01T00:00:00.0001Z', max_attempts => 7, \
                  retry_delays_seconds => ARRAY[1, 0.0015], cooldown_seconds => 0, lease_seconds => 0.5, \
                  timeout_seconds => 2592000, max_wait_seconds => 12.345678901, max_lost => 9, \
-                 expires_at => '2999-01-02T00:00:00Z', max_paid_calls => 0, upstreams => ARRAY['a/b', 'c', 'a/b'], \
+                 expires_at => '2999-01-02T00:00:00Z', max_paid_calls => 0, upstreams => ARRAY['c', 'a/b', 'c'], \
                  tags => '{{\"team\": \"search\", \"empty\": \"\"}}', {trace}"
             )),
         )
@@ -137,7 +137,7 @@ fn defaults_and_every_field_read_back_as_a_submit_over_the_store_leaves_them() {
             queue: Queue::parse("q").unwrap(),
             tenant: Tenant::parse("t").unwrap(),
             lock_key: Some(LockKey::parse("l").unwrap()),
-            upstreams: ["a/b", "c"].map(|name| Upstream::parse(name).unwrap()).to_vec(),
+            upstreams: ["c", "a/b"].map(|name| Upstream::parse(name).unwrap()).to_vec(),
             priority: -3,
             tags: [("team".to_owned(), "search".to_owned()), ("empty".to_owned(), String::new())].into(),
             expires_at: Some(Timestamp::from_millis(32_472_230_400_000)),

@@ -7,6 +7,7 @@ pub mod documents;
 pub mod evidence;
 pub mod failure;
 pub mod fingerprint;
+pub mod gate;
 pub mod handler;
 pub mod job;
 pub mod lifecycle;

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coolant_core::job::{Job, JobId, Status};
+use coolant_core::gate::{Allowance, Gate, Gates};
+use coolant_core::job::{Job, JobId, JobSpec, Status};
 use coolant_core::lifecycle::{Answer, Event, on};
 use coolant_core::names::{JobType, Queue};
 use coolant_core::store::{ClaimRequest, Claimed, StoreResult};
@@ -22,14 +23,29 @@ struct Candidate {
     visible_at: i64,
     id: JobId,
     lock: Option<(String, String)>,
+    gate: Gate,
 }
 
-/// Jobs of one queue, type and priority.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// Jobs of one queue, type, gate and priority.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Line {
     pub(crate) queue: String,
     pub(crate) job_type: String,
+    pub(crate) gate: Gate,
     pub(crate) priority: i64,
+}
+
+impl Line {
+    /// The line that a job waits in.
+    pub(crate) fn of(job: &Job) -> Self {
+        let JobSpec { queue, job_type, upstreams, priority, .. } = &*job.spec;
+        Self {
+            queue: queue.to_string(),
+            job_type: job_type.to_string(),
+            gate: Gate::of(upstreams),
+            priority: i64::from(*priority),
+        }
+    }
 }
 
 /// Rounds of a claim at most: a candidate that turns out to have ended makes room for another.
@@ -43,10 +59,11 @@ pub(crate) async fn claim(
     floors: &mut Floors,
 ) -> StoreResult<Vec<Claimed>> {
     let mut claimed: Vec<Claimed> = Vec::new();
+    let mut gates = gates();
     for _ in 0..ROUNDS {
         let left = request.max.saturating_sub(u32::try_from(claimed.len()).unwrap_or(u32::MAX));
         let request = ClaimRequest { max: left, ..request.clone() };
-        let (considered, round) = claim_round(conn, &request, now, floors).await?;
+        let (considered, round) = claim_round(conn, &request, now, floors, &mut gates).await?;
         let was_full = round.len() == considered || considered < left as usize;
         claimed.extend(round);
         if was_full {
@@ -63,10 +80,12 @@ async fn claim_round(
     request: &ClaimRequest,
     now: Timestamp,
     floors: &mut Floors,
+    gates: &mut Gates,
 ) -> StoreResult<(usize, Vec<Claimed>)> {
-    let candidates = choose(conn, request, now, floors).await?;
+    let candidates = choose(conn, request, now, floors, gates).await?;
     let considered = candidates.len();
-    let chosen = one_of_each_lock_key(conn, candidates, now).await?;
+    let mut chosen = one_of_each_lock_key(conn, candidates, now).await?;
+    chosen.retain(|candidate| gates.admit(&candidate.gate));
     let mut effects = Effects::default();
     let mut claimed = Vec::with_capacity(chosen.len());
     let mut records = jobs::records(conn, chosen.iter().map(|candidate| &candidate.id)).await?;
@@ -83,6 +102,11 @@ async fn claim_round(
     }
     effects.save(conn).await?;
     Ok((considered, claimed))
+}
+
+/// What a claim may give out of each gate: the one place that knows. Nothing closes an upstream yet.
+fn gates() -> Gates {
+    Gates::default()
 }
 
 /// A first claim has no steps to get back; only later ones ask for them.
@@ -104,13 +128,15 @@ async fn choose(
     request: &ClaimRequest,
     now: Timestamp,
     floors: &mut Floors,
+    gates: &Gates,
 ) -> StoreResult<Vec<Candidate>> {
     let max = request.max as usize;
     let mut found: Vec<Candidate> = Vec::new();
-    let lines = lines(conn, request).await?;
-    let mut searched: BTreeSet<(&str, &str)> = BTreeSet::new();
+    let mut lines = lines(conn, request).await?;
+    lines.retain(|line| gates.allowance(&line.gate) != Allowance::None);
+    let mut searched: BTreeSet<(&str, &str, &Gate)> = BTreeSet::new();
     for line in &lines {
-        if searched.insert((&line.queue, &line.job_type)) {
+        if searched.insert((&line.queue, &line.job_type, &line.gate)) {
             found.extend(expired(conn, line, request.max, now).await?);
         }
     }
@@ -136,10 +162,16 @@ async fn lines(conn: &mut Conn, request: &ClaimRequest) -> StoreResult<Vec<Line>
     let queues: BTreeSet<&str> = request.queues.iter().map(Queue::as_str).collect();
     let types: BTreeSet<&str> = request.job_types.iter().map(JobType::as_str).collect();
     // On PostgreSQL a line that several sessions saw first stands there once for each.
-    let text = "SELECT DISTINCT queue, job_type, priority FROM lines ORDER BY priority DESC, queue, job_type";
+    let text = "SELECT DISTINCT queue, job_type, gate, priority FROM lines \
+                ORDER BY priority DESC, queue, job_type, gate";
     let mut lines = Vec::new();
     for mut row in conn.query(text, &[]).await? {
-        let line = Line { queue: row.text()?, job_type: row.text()?, priority: row.int()? };
+        let line = Line {
+            queue: row.text()?,
+            job_type: row.text()?,
+            gate: Gate::from_stored(row.text()?),
+            priority: row.int()?,
+        };
         if queues.contains(line.queue.as_str())
             && (types.is_empty() || types.contains(line.job_type.as_str()))
         {
@@ -163,8 +195,8 @@ async fn due(
 ) -> StoreResult<Vec<Candidate>> {
     let text = format!(
         "SELECT j.id, j.due_at, j.priority, j.tenant, j.lock_key FROM jobs j WHERE j.status = 'PENDING' \
-         AND j.queue = $1 AND j.job_type = $2 AND j.due_at <= $3 AND j.priority = $4 AND j.due_at >= $5 \
-         AND {NOT_HELD} ORDER BY j.due_at, j.id LIMIT $6 {{skip}}"
+         AND j.queue = $1 AND j.job_type = $2 AND j.due_at <= $3 AND j.gate = $4 AND j.priority = $5 \
+         AND j.due_at >= $6 AND {NOT_HELD} ORDER BY j.due_at, j.id LIMIT $7 {{skip}}"
     );
     candidates(conn, &text, line, max, now, &[line.priority.into(), floor.into()]).await
 }
@@ -173,8 +205,8 @@ async fn due(
 async fn expired(conn: &mut Conn, line: &Line, max: u32, now: Timestamp) -> StoreResult<Vec<Candidate>> {
     let text = format!(
         "SELECT j.id, j.lease_until, j.priority, j.tenant, j.lock_key FROM jobs j WHERE j.status = 'RUNNING' \
-         AND j.queue = $1 AND j.job_type = $2 AND j.lease_until <= $3 AND {NOT_HELD} \
-         ORDER BY j.priority DESC, j.lease_until, j.id LIMIT $4 {{skip}}"
+         AND j.queue = $1 AND j.job_type = $2 AND j.lease_until <= $3 AND j.gate = $4 AND {NOT_HELD} \
+         ORDER BY j.priority DESC, j.lease_until, j.id LIMIT $5 {{skip}}"
     );
     candidates(conn, &text, line, max, now, &[]).await
 }
@@ -189,6 +221,7 @@ async fn candidates(
 ) -> StoreResult<Vec<Candidate>> {
     let mut params: Vec<Value> =
         vec![line.queue.as_str().into(), line.job_type.as_str().into(), now.as_millis().into()];
+    params.push(line.gate.as_str().into());
     params.extend_from_slice(more);
     params.push(i64::from(max).into());
     let rows = conn.query(text, &params).await?;
@@ -199,7 +232,7 @@ async fn candidates(
             let negated_priority = -row.int()?;
             let tenant = row.text()?;
             let lock = row.maybe_text()?.map(|key| (tenant, key));
-            Ok(Candidate { negated_priority, visible_at, id, lock })
+            Ok(Candidate { negated_priority, visible_at, id, lock, gate: line.gate.clone() })
         })
         .collect()
 }

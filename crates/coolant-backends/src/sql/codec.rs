@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coolant_core::failure::Failure;
+use coolant_core::gate::Gate;
 use coolant_core::job::{
     Counters, Job, JobId, JobSpec, JobState, Lease, LeaseToken, Outcome, Policy, Reopen, Settled, Status,
     Wait,
@@ -45,6 +46,7 @@ pub(crate) const JOB_COLUMNS: Columns<'_> = &[
     ("tenant", Kind::Text),
     ("lock_key", Kind::Text),
     ("priority", Kind::Int),
+    ("gate", Kind::Text),
     ("status", Kind::Text),
     ("due_at", Kind::Int),
     ("wait", Kind::Text),
@@ -86,7 +88,7 @@ pub(crate) const JOB_COLUMNS: Columns<'_> = &[
 ];
 
 /// Columns that a job keeps from its submit on; a save leaves them alone.
-pub(crate) const FIXED_COLUMNS: usize = 6;
+pub(crate) const FIXED_COLUMNS: usize = 7;
 
 /// The names of all columns of `jobs`, each behind `prefix`.
 pub(crate) fn job_columns(prefix: &str) -> String {
@@ -122,6 +124,7 @@ pub(crate) fn encode(job: &Job) -> StoreResult<Vec<Value>> {
         spec.tenant.as_str().into(),
         spec.lock_key.as_ref().map(LockKey::as_str).into(),
         i64::from(spec.priority).into(),
+        Gate::of(&spec.upstreams).as_str().into(),
         job.status().as_str().into(),
     ];
     row.extend(encode_state(job));
@@ -204,6 +207,7 @@ pub(crate) fn decode(row: &mut Row) -> StoreResult<Job> {
     let tenant = name(Tenant::parse(row.text()?))?;
     let lock_key = row.maybe_text()?.map(LockKey::parse).transpose().map_err(broken)?;
     let priority = i8::try_from(row.int()?).map_err(broken)?;
+    let _gate = row.text()?;
     let status = row.text()?;
     let status = Status::parse(&status).ok_or_else(|| StoreError::Broken(format!("status `{status}`")))?;
     let columns = StateColumns::read(row)?;

@@ -59,8 +59,12 @@ impl Floors {
 
 async fn earliest(conn: &mut Conn, line: &Line) -> StoreResult<Option<i64>> {
     let text = "SELECT due_at FROM jobs WHERE status = 'PENDING' AND queue = $1 AND job_type = $2 \
-                AND priority = $3 ORDER BY due_at LIMIT 1";
-    let params: [Value; 3] =
-        [line.queue.as_str().into(), line.job_type.as_str().into(), line.priority.into()];
+                AND gate = $3 AND priority = $4 ORDER BY due_at LIMIT 1";
+    let params: [Value; 4] = [
+        line.queue.as_str().into(),
+        line.job_type.as_str().into(),
+        line.gate.as_str().into(),
+        line.priority.into(),
+    ];
     conn.query(text, &params).await?.pop().map(|mut row| row.int()).transpose()
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Row, State};
 use crate::fingerprint::Fingerprint;
+use crate::gate::{Allowance, Gate, Gates};
 use crate::job::{Attempt, JobId, JobRecord, JobState, LeaseToken, LedgerEntry, Step};
 use crate::lifecycle::{Answer, Event, Refusal, Transition, bars, on};
 use crate::money::{Money, Usage, UsageTotals};
@@ -69,15 +70,21 @@ impl State {
     pub(super) fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Vec<Claimed> {
         self.note_asked(request, now);
         let mut claimed = Vec::new();
+        let mut gates = gates();
         for id in self.candidates(request, now) {
             if claimed.len() == request.max as usize {
                 break;
+            }
+            let gate = Gate::of(&self.rows[&id].job().spec.upstreams);
+            if gates.allowance(&gate) == Allowance::None {
+                continue;
             }
             let event = Event::Claim { worker: request.worker.clone(), lease: request.lease };
             // A candidate may turn out to have ended, or its lock key may just have been taken.
             if let Ok(Applied { answer: Answer::Claimed(lease), .. }) =
                 self.apply(JobChange::new(id, event), now)
             {
+                gates.admit(&gate);
                 let row = &self.rows[&id];
                 claimed.push(Claimed { record: row.record.clone(), lease, steps: row.outputs() });
             }
@@ -175,6 +182,11 @@ impl State {
         self.redrives.insert(redrive.id, Redrive { version: kept + 1, ..redrive });
         true
     }
+}
+
+/// What a claim may give out of each gate. Nothing closes an upstream yet.
+fn gates() -> Gates {
+    Gates::default()
 }
 
 fn lock_name(row: &Row) -> Option<(&Tenant, &LockKey)> {
