@@ -52,6 +52,7 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/0004_sql_submit.postgres.sql"),
     },
     Migration {
+        number: 5,
         name: "gates",
         shared: include_str!("../migrations/0005_gates.sql"),
         sqlite: include_str!("../migrations/0005_gates.sqlite.sql"),
