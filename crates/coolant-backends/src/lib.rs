@@ -13,6 +13,8 @@ mod hints;
 mod migrate;
 mod pgvector;
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis_locks;
 mod sql;
 mod sqlite;
 mod store;
@@ -21,4 +23,6 @@ mod vector;
 pub use address::{Address, InvalidAddress};
 pub use clock::TestClock;
 pub use hints::Hints;
+#[cfg(feature = "redis")]
+pub use redis_locks::RedisLocks;
 pub use store::{Condition, Finding, Options, SqlStore};

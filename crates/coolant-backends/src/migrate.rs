@@ -58,6 +58,13 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0005_gates.sqlite.sql"),
         postgres: include_str!("../migrations/0005_gates.postgres.sql"),
     },
+    Migration {
+        number: 10,
+        name: "locks",
+        shared: include_str!("../migrations/0010_locks.sql"),
+        sqlite: "",
+        postgres: "",
+    },
 ];
 
 /// Locks out other migrating processes on PostgreSQL: "coolant" in ASCII.

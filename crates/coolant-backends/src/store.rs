@@ -1,6 +1,7 @@
 //! The SQL store: opens either database, and answers what `coolant_core`'s contracts ask.
 
 mod documents;
+mod locks;
 mod schedules;
 
 use std::any::Any;
@@ -466,6 +467,14 @@ impl Store for SqlStore {
 
     async fn running_redrives(&self) -> StoreResult<Vec<Redrive>> {
         self.read(|conn| operation::running_redrives(conn).boxed()).await
+    }
+
+    async fn write_audit(&self, entry: AuditEntry) -> StoreResult<()> {
+        self.write(move |conn, at| {
+            let entry = AuditEntry { at, ..entry.clone() };
+            async move { operation::write_audit(conn, vec![entry]).await }.boxed()
+        })
+        .await
     }
 
     async fn audit(&self, limit: u32) -> StoreResult<Vec<AuditEntry>> {

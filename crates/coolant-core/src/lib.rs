@@ -11,6 +11,7 @@ pub mod gate;
 pub mod handler;
 pub mod job;
 pub mod lifecycle;
+pub mod lock;
 pub mod model;
 pub mod money;
 pub mod names;

@@ -5,6 +5,7 @@
 //!
 //! Elsewhere: what a change does (`lifecycle`), what the calls promise (`store`).
 
+mod locks;
 mod read;
 mod schedules;
 mod write;
@@ -20,7 +21,8 @@ use serde_json::Value;
 use crate::fingerprint::Fingerprint;
 use crate::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
 use crate::lifecycle::Refusal;
-use crate::names::{IdempotencyKey, JobType, Queue, ScheduleName, Tenant};
+use crate::lock::Lock;
+use crate::names::{IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
 use crate::schedule::Schedule;
 use crate::store::{
     Applied, AuditEntry, ClaimRequest, Claimed, Counter, DlqGroup, JobChange, JobFilter, NewJob, Page,
@@ -104,6 +106,7 @@ struct State {
     audit: Vec<AuditEntry>,
     redrives: BTreeMap<JobId, Redrive>,
     schedules: BTreeMap<(Tenant, ScheduleName), Schedule>,
+    locks: BTreeMap<LockName, Lock>,
     asked: BTreeMap<(Queue, Option<JobType>), Timestamp>,
 }
 
@@ -223,6 +226,12 @@ impl Store for ModelStore {
     async fn running_redrives(&self) -> StoreResult<Vec<Redrive>> {
         let running = |redrive: &&Redrive| redrive.state == RedriveState::Running;
         Ok(self.state().redrives.values().filter(running).cloned().collect())
+    }
+
+    async fn write_audit(&self, entry: AuditEntry) -> StoreResult<()> {
+        let at = Self::now(self);
+        self.state().audit.push(AuditEntry { at, ..entry });
+        Ok(())
     }
 
     async fn audit(&self, limit: u32) -> StoreResult<Vec<AuditEntry>> {

@@ -107,6 +107,10 @@ name!(
     LockKey, "lock_key", 512
 );
 name!(
+    /// The name of a leaky lock, which needs no job.
+    LockName, "key", 512
+);
+name!(
     /// A paid service: `{provider}/{model}` for the built-in ones.
     Upstream, "upstream", 128
 );

@@ -23,6 +23,7 @@ use crate::job::{
     Attempt, Counters, Job, JobId, JobRecord, JobSpec, JobState, Lease, LedgerEntry, Status, Step, Wait,
 };
 use crate::lifecycle::{Answer, Event, Refusal};
+use crate::lock::LockStore;
 use crate::money::{Money, UsageTotals};
 use crate::names::{IdempotencyKey, JobType, Queue, Tenant};
 use crate::schedule::ScheduleStore;
@@ -381,9 +382,9 @@ pub enum RedriveState {
     Stopped,
 }
 
-/// Keeps jobs, and schedules. See the module for what every store holds to.
+/// Keeps jobs, schedules and leaky locks. See the module for what every store holds to.
 #[async_trait]
-pub trait Store: ScheduleStore {
+pub trait Store: ScheduleStore + LockStore {
     /// The store's time.
     async fn now(&self) -> StoreResult<Timestamp>;
 
@@ -467,6 +468,9 @@ pub trait Store: ScheduleStore {
 
     /// Redrives that are running.
     async fn running_redrives(&self) -> StoreResult<Vec<Redrive>>;
+
+    /// Writes into the audit trail what is no change of a job. The store sets the time.
+    async fn write_audit(&self, entry: AuditEntry) -> StoreResult<()>;
 
     /// The newest entries of the audit trail, this many at most.
     async fn audit(&self, limit: u32) -> StoreResult<Vec<AuditEntry>>;

@@ -21,6 +21,7 @@ mod change;
 mod claim;
 mod history;
 mod kit;
+pub mod leaky;
 mod lock;
 mod odd;
 mod read;

@@ -8,8 +8,9 @@ use coolant_core::job::{
     Attempt, Job, JobId, JobRecord, JobSpec, JobState, LeaseToken, LedgerEntry, Step, Wait,
 };
 use coolant_core::lifecycle::{Event, Refusal};
+use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
 use coolant_core::model::{ManualClock, ModelStore};
-use coolant_core::names::{IdempotencyKey, JobType, Queue, ScheduleName, Tenant};
+use coolant_core::names::{IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
 use coolant_core::schedule::{Schedule, ScheduleStore};
 use coolant_core::store::*;
 use coolant_core::time::Timestamp;
@@ -221,6 +222,10 @@ impl Store for Mutant {
         self.inner.running_redrives().await
     }
 
+    async fn write_audit(&self, entry: AuditEntry) -> StoreResult<()> {
+        self.inner.write_audit(entry).await
+    }
+
     async fn audit(&self, limit: u32) -> StoreResult<Vec<AuditEntry>> {
         self.inner.audit(limit).await
     }
@@ -251,5 +256,18 @@ impl ScheduleStore for Mutant {
     }
     async fn due_schedules(&self, limit: u32) -> StoreResult<Vec<Schedule>> {
         self.inner.due_schedules(limit).await
+    }
+}
+
+#[async_trait]
+impl LockStore for Mutant {
+    async fn change_lock(&self, key: &LockName, event: LockEvent) -> StoreResult<LockAnswer> {
+        self.inner.change_lock(key, event).await
+    }
+    async fn lock(&self, key: &LockName) -> StoreResult<LockAt> {
+        self.inner.lock(key).await
+    }
+    async fn forget_locks(&self, limit: u32) -> StoreResult<u32> {
+        self.inner.forget_locks(limit).await
     }
 }

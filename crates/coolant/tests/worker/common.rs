@@ -12,8 +12,9 @@ use coolant::worker::{Drained, RunError, Shutdown, Worker, WorkerBuilder};
 use coolant::{Context, Coolant, Handler, HandlerError};
 use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Outcome, Policy, Step};
 use coolant_core::lifecycle::{Event, Refusal};
+use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
 use coolant_core::model::{ManualClock, ModelStore};
-use coolant_core::names::{IdempotencyKey, JobType, Queue, ScheduleName, Tenant};
+use coolant_core::names::{IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
 use coolant_core::schedule::{Schedule, ScheduleStore};
 use coolant_core::store::*;
 use coolant_core::time::Timestamp;
@@ -222,6 +223,9 @@ impl Store for Watched {
     async fn running_redrives(&self) -> StoreResult<Vec<Redrive>> {
         self.model.running_redrives().await
     }
+    async fn write_audit(&self, entry: AuditEntry) -> StoreResult<()> {
+        self.model.write_audit(entry).await
+    }
     async fn audit(&self, limit: u32) -> StoreResult<Vec<AuditEntry>> {
         self.model.audit(limit).await
     }
@@ -251,6 +255,19 @@ impl ScheduleStore for Watched {
     }
     async fn due_schedules(&self, limit: u32) -> StoreResult<Vec<Schedule>> {
         self.model.due_schedules(limit).await
+    }
+}
+
+#[async_trait]
+impl LockStore for Watched {
+    async fn change_lock(&self, key: &LockName, event: LockEvent) -> StoreResult<LockAnswer> {
+        self.model.change_lock(key, event).await
+    }
+    async fn lock(&self, key: &LockName) -> StoreResult<LockAt> {
+        self.model.lock(key).await
+    }
+    async fn forget_locks(&self, limit: u32) -> StoreResult<u32> {
+        self.model.forget_locks(limit).await
     }
 }
 
