@@ -51,6 +51,7 @@ async fn a_call_that_names_nothing_is_answered_as_described() {
             .replace("{job_id}", "0198f3c2-0000-7000-8000-000000000000")
             .replace("{redrive_id}", "0198f3c2-0000-7000-8000-000000000000")
             .replace("{name}", "none")
+            .replace("{key}", "none")
             .replace("{id}", "none");
         for body in ["{}", "{", r#"{"no_such_field":1}"#] {
             let call = match method.as_str() {
@@ -81,6 +82,7 @@ async fn well_made(server: &Server) -> Vec<Made> {
     made.push(("DELETE", "/documents/{id}", client.delete("/documents/d").await));
     made.push(("GET", "/search", client.get("/search?q=a").await));
     made.extend(schedules(server).await);
+    made.extend(locks(server).await);
     for path in ["/healthz", "/readyz", "/stats", "/audit", "/openapi.json"] {
         made.push(("GET", path, client.get(path).await));
     }
@@ -195,6 +197,26 @@ async fn schedules(server: &Server) -> Vec<Made> {
         made.push(("POST", path, client.post(format!("/schedules/s/{call}"), json!({})).await));
     }
     made.push(("DELETE", "/schedules/{name}", client.delete("/schedules/s").await));
+    made
+}
+
+/// The calls about locks.
+async fn locks(server: &Server) -> Vec<Made> {
+    let client = server.client;
+    let mut made = Vec::new();
+    let acquire = json!({"ttl_seconds": 60, "holder": "me"});
+    made.push(("POST", "/locks/{key}/acquire", client.post("/locks/l/acquire", acquire.clone()).await));
+    let token = made[0].2.json()["token"].clone();
+    let renew = json!({"token": token, "ttl_seconds": 60});
+    made.push(("POST", "/locks/{key}/renew", client.post("/locks/l/renew", renew).await));
+    made.push(("GET", "/locks/{key}", client.get("/locks/l").await));
+    let succeed = json!({"token": token});
+    made.push(("POST", "/locks/{key}/succeed", client.post("/locks/l/succeed", succeed).await));
+    made.push(("GET", "/locks/{key}", client.get("/locks/l").await));
+    let token = client.post("/locks/l/acquire", acquire).await.json()["token"].clone();
+    let fail = json!({"token": token, "reason": "no", "permanent": true});
+    made.push(("POST", "/locks/{key}/fail", client.post("/locks/l/fail", fail).await));
+    made.push(("DELETE", "/locks/{key}", client.delete("/locks/l?reason=known").await));
     made
 }
 

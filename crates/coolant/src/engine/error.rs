@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use coolant_core::job::JobId;
 use coolant_core::lifecycle::Refusal;
+use coolant_core::lock::{LockAt, LockState};
 use coolant_core::names::InvalidName;
 use coolant_core::store::StoreError;
 use coolant_core::time::{Timestamp, spoken};
@@ -102,6 +103,9 @@ pub enum EngineError {
     /// The caller's lease token is not, or no longer, the job's.
     #[error("the lease is lost: {}", .0.as_str())]
     LeaseLost(LeaseLoss),
+    /// The lock is not free.
+    #[error("{}", locked(.0))]
+    Locked(Box<LockAt>),
     /// The search cannot be done at the moment.
     #[error("the search is not possible at the moment: {reason}")]
     SearchUnavailable {
@@ -124,6 +128,8 @@ pub enum LeaseLoss {
     Cancelled,
     /// The attempt was over its time limit.
     TimedOut,
+    /// Of a lock: its time ended, or somebody opened it.
+    Lock,
 }
 
 impl LeaseLoss {
@@ -134,6 +140,7 @@ impl LeaseLoss {
             Self::Superseded => "the attempt was superseded or has ended",
             Self::Cancelled => "the job was cancelled",
             Self::TimedOut => "the attempt ran longer than its `timeout_seconds`",
+            Self::Lock => "the lock's time ended or somebody opened it, and it may have another holder",
         }
     }
 }
@@ -158,6 +165,9 @@ pub enum Code {
     JobEnded,
     JobSucceeded,
     LeaseLost,
+    LockHeld,
+    LockCooling,
+    LockClosed,
     SearchUnavailable,
     StoreUnavailable,
     StoreFull,
@@ -186,6 +196,9 @@ impl Code {
             Self::JobEnded => "JOB_ENDED",
             Self::JobSucceeded => "JOB_SUCCEEDED",
             Self::LeaseLost => "LEASE_LOST",
+            Self::LockHeld => "LOCK_HELD",
+            Self::LockCooling => "LOCK_COOLING",
+            Self::LockClosed => "LOCK_CLOSED",
             Self::SearchUnavailable => "SEARCH_UNAVAILABLE",
             Self::StoreUnavailable => "STORE_UNAVAILABLE",
             Self::StoreFull => "STORE_FULL",
@@ -204,7 +217,7 @@ impl EngineError {
 
     /// Its stable code.
     #[must_use]
-    pub const fn code(&self) -> Code {
+    pub fn code(&self) -> Code {
         match self {
             Self::InvalidField { .. } => Code::InvalidField,
             Self::InvalidPayload { .. } => Code::InvalidPayload,
@@ -222,6 +235,11 @@ impl EngineError {
             Self::JobEnded => Code::JobEnded,
             Self::JobSucceeded => Code::JobSucceeded,
             Self::LeaseLost(_) => Code::LeaseLost,
+            Self::Locked(lock) => match lock.state {
+                LockState::Closed { .. } => Code::LockClosed,
+                LockState::Cooling { .. } => Code::LockCooling,
+                LockState::Held { .. } | LockState::Free => Code::LockHeld,
+            },
             Self::SearchUnavailable { .. } => Code::SearchUnavailable,
             Self::Store(StoreError::Unavailable(_)) => Code::StoreUnavailable,
             Self::Store(StoreError::Full(_)) => Code::StoreFull,
@@ -235,6 +253,7 @@ impl EngineError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::CoolingDown { left, .. } => Some(*left),
+            Self::Locked(lock) => lock.left(),
             Self::SearchUnavailable { retry_after, .. } => *retry_after,
             Self::Store(error) if error.is_retryable() => Some(Duration::from_secs(1)),
             _ => None,
@@ -278,5 +297,19 @@ impl From<InvalidName> for EngineError {
         // The message names the field first; here it is apart.
         let reason = text.trim_start_matches(&format!("`{field}` ")).to_owned();
         Self::field(field, reason)
+    }
+}
+
+/// Why a lock is not to be had, who has it and how long.
+fn locked(lock: &LockAt) -> String {
+    let by = lock.state.holder().map_or("another program", |holder| holder);
+    let left = lock.left().map(|left| format!(" for another {}", spoken(left))).unwrap_or_default();
+    let reason = lock.state.reason().unwrap_or("the reason is not known");
+    match lock.state {
+        LockState::Free | LockState::Held { .. } => format!("`{by}` holds the lock{left}"),
+        LockState::Cooling { .. } => format!("the lock cools down{left} after `{by}` failed: {reason}"),
+        LockState::Closed { .. } => {
+            format!("the lock is closed until an operator opens it, since `{by}` failed for good: {reason}")
+        }
     }
 }

@@ -13,6 +13,8 @@ const EVERY: Duration = Duration::from_millis(250);
 const SWEEP_EVERY: u32 = 2;
 /// Looks between two at the schedules: a tick becomes a job within a second.
 const SCHEDULES_EVERY: u32 = 4;
+/// Looks between two at the locks that nobody needs any more.
+const LOCKS_EVERY: u32 = 40;
 /// Jobs ended in one go; as long as there are that many, the next go follows at once.
 const SWEEP_LIMIT: u32 = 500;
 
@@ -92,6 +94,9 @@ impl Keeper {
         }
         if tick.is_multiple_of(SCHEDULES_EVERY) {
             fire_due(self.engine.store(), self.engine.bell(), &mut self.troubles).await?;
+        }
+        if tick.is_multiple_of(LOCKS_EVERY) {
+            self.engine.store().forget_locks(SWEEP_LIMIT).await?;
         }
         self.engine.advance_redrives(&mut self.paces).await
     }

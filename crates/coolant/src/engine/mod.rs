@@ -16,6 +16,7 @@ pub mod documents;
 pub mod error;
 pub mod explain;
 pub mod housekeeping;
+pub mod locks;
 pub mod payloads;
 pub mod read;
 pub mod redrive;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 
 use coolant_core::documents::DocumentStore;
 use coolant_core::job::{JobId, JobRecord};
+use coolant_core::lock::LockStore;
 use coolant_core::names::{Tenant, Upstream};
 use coolant_core::store::Store;
 use coolant_core::time::Timestamp;
@@ -40,6 +42,7 @@ use payloads::PayloadChecks;
 #[derive(Clone)]
 pub struct Engine {
     parts: Arc<Parts>,
+    locks: Arc<dyn LockStore>,
 }
 
 /// What an engine is made of.
@@ -109,7 +112,14 @@ impl Engine {
     /// An engine over these parts.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        Self { parts: Arc::new(parts) }
+        let locks = Arc::clone(&parts.store) as Arc<dyn LockStore>;
+        Self { parts: Arc::new(parts), locks }
+    }
+
+    /// The same with leaky locks that are kept elsewhere than in its store.
+    #[must_use]
+    pub fn with_locks(self, locks: Arc<dyn LockStore>) -> Self {
+        Self { locks, ..self }
     }
 
     /// The store behind it.

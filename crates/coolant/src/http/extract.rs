@@ -259,7 +259,7 @@ impl<S: Sync + Send> FromRequestParts<S> for PathId {
     }
 }
 
-/// A name in the path: a step's, a document's.
+/// A name in the path: a step's, a document's, a lock's.
 pub(crate) struct PathName(pub(crate) String);
 
 impl<S: Sync + Send> FromRequestParts<S> for PathName {
@@ -267,7 +267,7 @@ impl<S: Sync + Send> FromRequestParts<S> for PathName {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let mut segments = segments(parts, state).await?;
-        let name = segments.remove("name").or_else(|| segments.remove("id"));
+        let name = ["name", "id", "key"].into_iter().find_map(|part| segments.remove(part));
         name.map(Self).ok_or_else(|| Problem::new(Code::NotFound, "there is no name in the path"))
     }
 }

@@ -11,6 +11,7 @@ mod events;
 mod extract;
 mod guard;
 mod jobs;
+mod locks;
 mod observe;
 mod ops;
 pub mod problem;
@@ -113,6 +114,11 @@ fn calls() -> OpenApiRouter<App> {
         .routes(routes!(schedules::pause))
         .routes(routes!(schedules::resume))
         .routes(routes!(schedules::run))
+        .routes(routes!(locks::acquire))
+        .routes(routes!(locks::renew))
+        .routes(routes!(locks::succeed))
+        .routes(routes!(locks::fail))
+        .routes(routes!(locks::get, locks::open))
         .routes(routes!(documents::list))
         .routes(routes!(documents::put, documents::get, documents::delete))
         .routes(routes!(documents::index))

@@ -91,6 +91,7 @@ impl Code {
             Self::Engine(
                 E::PermanentFailure | E::JobNotEnded | E::JobEnded | E::JobSucceeded | E::LeaseLost,
             ) => StatusCode::CONFLICT,
+            Self::Engine(E::LockHeld | E::LockCooling | E::LockClosed) => StatusCode::LOCKED,
             Self::BodyTooLarge | Self::Engine(E::PayloadTooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::Engine(E::InvalidPayload | E::IdempotencyKeyReused) => StatusCode::UNPROCESSABLE_ENTITY,
@@ -140,6 +141,17 @@ pub struct More {
     /// The job that stands in the way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
+    /// How the lock stands that is not to be had: `held`, `cooling` or `closed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<&'static str>,
+    /// Of such a lock: who has it; null if that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub holder: Option<Option<String>>,
+    /// Of such a lock: what failed; null if it is held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub reason: Option<Option<String>>,
     /// Where the JSON breaks, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
@@ -189,6 +201,12 @@ impl From<EngineError> for Problem {
                 problem.more.fields = Some(fields);
             }
             EngineError::CoolingDown { job_id, .. } => problem.more.job_id = Some(job_id.to_string()),
+            EngineError::Locked(lock) => {
+                let more = &mut problem.more;
+                more.state = Some(lock.state.as_str());
+                more.holder = Some(lock.state.holder().map(ToOwned::to_owned));
+                more.reason = Some(lock.state.reason().map(ToOwned::to_owned));
+            }
             EngineError::Store(error) => log(&error),
             _ => {}
         }

@@ -13,7 +13,8 @@ use coolant_core::documents::{
 };
 use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
 use coolant_core::lifecycle::Refusal;
-use coolant_core::names::{DocumentId, IdempotencyKey, JobType, Queue, ScheduleName, Tenant};
+use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
+use coolant_core::names::{DocumentId, IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
 use coolant_core::schedule::{Schedule, ScheduleStore};
 use coolant_core::store::{
     Applied, AuditEntry, ClaimRequest, Claimed, Counter, DlqGroup, JobChange, JobFilter, NewJob, Page,
@@ -245,6 +246,13 @@ pass_on! {
 }
 
 pass_on! {
+    LockStore:
+    change_lock(key: &LockName, event: LockEvent) -> LockAnswer;
+    lock(key: &LockName) -> LockAt;
+    forget_locks(limit: u32) -> u32;
+}
+
+pass_on! {
     Store:
     now() -> Timestamp;
     ready() -> ();
@@ -267,6 +275,7 @@ pass_on! {
     save_redrive(redrive: Redrive) -> bool;
     redrive(id: JobId) -> Option<Redrive>;
     running_redrives() -> Vec<Redrive>;
+    write_audit(entry: AuditEntry) -> ();
     audit(limit: u32) -> Vec<AuditEntry>;
     last_claim_asked(queue: &Queue, job_type: &JobType) -> Option<Timestamp>;
 }
