@@ -13,6 +13,7 @@ mod hints;
 mod migrate;
 mod pgvector;
 mod postgres;
+mod process_lock;
 #[cfg(feature = "redis")]
 mod redis_locks;
 mod sql;

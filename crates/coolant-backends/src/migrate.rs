@@ -59,6 +59,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/0005_gates.postgres.sql"),
     },
     Migration {
+        number: 7,
+        name: "processes",
+        shared: include_str!("../migrations/0007_processes.sql"),
+        sqlite: "",
+        postgres: "",
+    },
+    Migration {
         number: 10,
         name: "locks",
         shared: include_str!("../migrations/0010_locks.sql"),

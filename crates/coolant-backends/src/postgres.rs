@@ -25,6 +25,8 @@ pub(crate) enum Purpose {
     Read,
     /// Hints. One that a crash loses need not wait for a disk.
     Hint,
+    /// Nothing but holding a lock. The server soon finds out that a machine is gone without a word.
+    ProcessLock,
 }
 
 impl Purpose {
@@ -39,6 +41,10 @@ impl Purpose {
         match self {
             Self::Read => "-c search_path=coolant,public -c jit=off",
             Self::Hint => "-c synchronous_commit=off -c idle_session_timeout=0",
+            Self::ProcessLock => {
+                "-c idle_session_timeout=0 -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 \
+                 -c tcp_keepalives_count=2"
+            }
             Self::Write => {
                 "-c lock_timeout=2s -c search_path=coolant,public -c jit=off \
                  -c plan_cache_mode=force_generic_plan \

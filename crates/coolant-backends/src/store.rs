@@ -2,6 +2,7 @@
 
 mod documents;
 mod locks;
+mod processes;
 mod schedules;
 
 use std::any::Any;
@@ -72,6 +73,7 @@ pub struct Finding {
 
 /// Jobs, documents and the index in SQLite or PostgreSQL.
 pub struct SqlStore {
+    address: Address,
     batcher: Batcher,
     readers: Readers,
     clock: StoreClock,
@@ -133,7 +135,8 @@ impl SqlStore {
             .map_err(crate::conn::unavailable)?;
         let readers = Readers::Files { path: path.to_owned(), idle: Arc::default() };
         let hinting = hints::on_file(path.to_owned(), &wire);
-        Ok(Arc::new(Self::new(batcher, readers, clock, (wire, hinting))))
+        let address = Address::Sqlite(path.to_owned());
+        Ok(Arc::new(Self::new(address, batcher, readers, clock, (wire, hinting))))
     }
 
     async fn open_server(url: &str, options: Options) -> StoreResult<Arc<Self>> {
@@ -153,17 +156,19 @@ impl SqlStore {
             tokio::spawn(lane.run());
         }
         let hinting = hints::on_server(url.to_owned(), Arc::clone(&wire));
-        Ok(Arc::new(Self::new(batcher, Readers::Pool(readers), clock, (wire, hinting))))
+        let (address, readers) = (Address::Postgres(url.to_owned()), Readers::Pool(readers));
+        Ok(Arc::new(Self::new(address, batcher, readers, clock, (wire, hinting))))
     }
 
     fn new(
+        address: Address,
         batcher: Batcher,
         readers: Readers,
         clock: StoreClock,
         (hints, hinting): (Arc<hints::Wire>, hints::Task),
     ) -> Self {
         let (runtime, asked) = (Handle::current(), Mutex::default());
-        Self { batcher, readers, clock, runtime, asked, hints, _hinting: hinting }
+        Self { address, batcher, readers, clock, runtime, asked, hints, _hinting: hinting }
     }
 
     /// Starts to listen to other processes on this store: hears that they changed something that somebody

@@ -38,7 +38,7 @@ async fn submitted(store: &SqlStore) -> JobId {
 
 async fn claimed(store: &SqlStore, max: u32) -> Vec<JobId> {
     let (worker, queues) = ("w".into(), vec![Queue::default()]);
-    let request = ClaimRequest { worker, queues, job_types: Vec::new(), max, lease: None };
+    let request = ClaimRequest { worker, queues, job_types: Vec::new(), max, lease: None, process: None };
     store.claim(request).await.unwrap().into_iter().map(|claimed| claimed.record.job.id).collect()
 }
 

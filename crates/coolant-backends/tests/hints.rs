@@ -45,7 +45,7 @@ fn job(start: Start) -> NewJob {
 
 fn any() -> ClaimRequest {
     let (worker, queues) = ("w".into(), vec![Queue::default()]);
-    ClaimRequest { worker, queues, job_types: Vec::new(), max: 1, lease: None }
+    ClaimRequest { worker, queues, job_types: Vec::new(), max: 1, lease: None, process: None }
 }
 
 /// Runs a case with two stores on one database.

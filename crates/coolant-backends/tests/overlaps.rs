@@ -44,7 +44,7 @@ fn job(key: &str, lock_key: Option<&str>) -> NewJob {
 
 fn any(max: u32) -> ClaimRequest {
     let (worker, queues) = ("w".into(), vec![Queue::default()]);
-    ClaimRequest { worker, queues, job_types: Vec::new(), max, lease: None }
+    ClaimRequest { worker, queues, job_types: Vec::new(), max, lease: None, process: None }
 }
 
 /// Runs a case with a store and a connection of the test's own.

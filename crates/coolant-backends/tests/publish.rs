@@ -44,6 +44,7 @@ fn request() -> ClaimRequest {
         job_types: vec![JobType::parse("DOCUMENT_INDEX").unwrap()],
         max: 1,
         lease: Some(Duration::from_secs(5)),
+        process: None,
     }
 }
 

@@ -46,7 +46,7 @@ fn job(key: &str, payload: &str) -> NewJob {
 
 fn any() -> ClaimRequest {
     let (worker, queues) = ("w".into(), vec![Queue::default()]);
-    ClaimRequest { worker, queues, job_types: Vec::new(), max: 100, lease: None }
+    ClaimRequest { worker, queues, job_types: Vec::new(), max: 100, lease: None, process: None }
 }
 
 /// Runs a case with a store and a connection of an application's own.

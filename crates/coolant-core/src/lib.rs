@@ -15,6 +15,7 @@ pub mod lock;
 pub mod model;
 pub mod money;
 pub mod names;
+pub mod process;
 pub mod retry;
 pub mod schedule;
 pub mod store;

@@ -11,7 +11,8 @@
 //!        │     │  │    release      │ ├───────────▶ FAILED ──────┘
 //!        │     │  └─ lease ran out ─┘ │             │  ▲
 //!        │     │     (at the next     │ cancel,     │  │ expired, waited too long,
-//!        │     │      claim)          │ then beat   │  │ out of attempts
+//!        │     │      claim; it ends  │ then beat   │  │ out of attempts
+//!        │     │      with its holder)│             │  │
 //!        │     │                      ▼             │  │
 //!        │     └──── cancel ───▶ CANCELLED          │  └── PENDING, RUNNING (sweep)
 //!        │                            │             │
@@ -65,6 +66,7 @@ pub fn on(job: &Job, event: &Event, now: Timestamp) -> Result<Transition, Refusa
         Event::Cancel => cancel(job, now),
         Event::Reopen { force } => reopen(job, *force, now),
         Event::Discard => discard(job, now),
+        Event::HolderDied { token } => holder_died(job, *token, now),
         Event::Sweep => sweep(job, now),
     }
 }
@@ -301,6 +303,17 @@ fn discard(job: &Job, now: Timestamp) -> Result<Transition, Refusal> {
         JobState::Succeeded { .. } | JobState::Cancelled { .. } => Err(Refusal::Ended),
         JobState::Pending { .. } | JobState::Running { .. } => Err(Refusal::NotEnded),
     }
+}
+
+/// The lease ends now instead of later, and that is all: what follows is what follows the end of any lease.
+fn holder_died(job: &Job, token: LeaseToken, now: Timestamp) -> Result<Transition, Refusal> {
+    let (lease, cancel_requested) = current(job, token)?;
+    if lease.until <= now {
+        return Ok(Transition { job: job.clone(), ended: None, answer: Answer::Already });
+    }
+    let mut change = Change::of(job, now);
+    change.job.state = JobState::Running { lease: Lease { until: now, ..lease.clone() }, cancel_requested };
+    Ok(change.answer(Answer::Done))
 }
 
 fn sweep(job: &Job, now: Timestamp) -> Result<Transition, Refusal> {

@@ -6,11 +6,12 @@
 //! Elsewhere: what a change does (`lifecycle`), what the calls promise (`store`).
 
 mod locks;
+mod processes;
 mod read;
 mod schedules;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,6 +24,7 @@ use crate::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
 use crate::lifecycle::Refusal;
 use crate::lock::Lock;
 use crate::names::{IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
+use crate::process::ProcessId;
 use crate::schedule::Schedule;
 use crate::store::{
     Applied, AuditEntry, ClaimRequest, Claimed, Counter, DlqGroup, JobChange, JobFilter, NewJob, Page,
@@ -72,13 +74,15 @@ impl ManualClock {
 pub struct ModelStore {
     clock: Clock,
     state: Mutex<State>,
+    /// The processes whose lock is held.
+    locked: Arc<Mutex<BTreeSet<ProcessId>>>,
 }
 
 impl ModelStore {
     /// An empty store that takes its time from `clock`.
     #[must_use]
     pub fn new(clock: Clock) -> Self {
-        Self { clock, state: Mutex::default() }
+        Self { clock, state: Mutex::default(), locked: Arc::default() }
     }
 
     fn now(&self) -> Timestamp {
@@ -108,6 +112,7 @@ struct State {
     schedules: BTreeMap<(Tenant, ScheduleName), Schedule>,
     locks: BTreeMap<LockName, Lock>,
     asked: BTreeMap<(Queue, Option<JobType>), Timestamp>,
+    processes: BTreeMap<ProcessId, Timestamp>,
 }
 
 /// A job and what belongs to it.
@@ -117,6 +122,8 @@ struct Row {
     steps: BTreeMap<String, Step>,
     attempts: BTreeMap<i64, Attempt>,
     ledger: Vec<LedgerEntry>,
+    /// Who made each claim, by its token, where that is known.
+    claimed_by: BTreeMap<i64, ProcessId>,
 }
 
 impl Row {

@@ -26,6 +26,7 @@ use crate::lifecycle::{Answer, Event, Refusal};
 use crate::lock::LockStore;
 use crate::money::{Money, UsageTotals};
 use crate::names::{IdempotencyKey, JobType, Queue, Tenant};
+use crate::process::{ProcessId, ProcessStore};
 use crate::schedule::ScheduleStore;
 use crate::time::Timestamp;
 use crate::view::Phase;
@@ -160,6 +161,8 @@ pub struct ClaimRequest {
     pub max: u32,
     /// For so long at first; each job's own lease if `None`.
     pub lease: Option<Duration>,
+    /// The process that asks, if its death can be seen: then its leases end with it.
+    pub process: Option<ProcessId>,
 }
 
 /// A job and the right to run it.
@@ -382,9 +385,9 @@ pub enum RedriveState {
     Stopped,
 }
 
-/// Keeps jobs, schedules and leaky locks. See the module for what every store holds to.
+/// Keeps jobs, schedules, leaky locks and processes. See the module for what every store holds to.
 #[async_trait]
-pub trait Store: ScheduleStore + LockStore {
+pub trait Store: ScheduleStore + LockStore + ProcessStore {
     /// The store's time.
     async fn now(&self) -> StoreResult<Timestamp>;
 

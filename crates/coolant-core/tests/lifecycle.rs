@@ -158,6 +158,39 @@ fn the_lease_is_the_whole_cooldown_of_a_lost_worker() {
     assert_eq!(story.job.last_error.as_ref().unwrap().class, WorkerLost);
 }
 
+fn died(n: i64) -> Event {
+    Event::HolderDied { token: token(n) }
+}
+
+#[test]
+fn a_lease_ends_with_the_process_that_holds_it_and_the_job_is_lost_like_any_other() {
+    let story = claimed().refused(3, &died(2), &Refusal::LeaseLost).answered(4, &died(1), &Answer::Done);
+    assert_eq!((story.job.visible_at(), story.job.counters.lost), (Some(at(4)), 0));
+    // Whoever was taken for dead by mistake goes on, as long as nobody else has claimed the job.
+    story.clone().answered(5, &succeed(1), &Answer::Done);
+    story.clone().answered(5, &renew(1), &Answer::Held { until: at(35) });
+    let story = story.answered(4, &died(1), &Answer::Already).then(4, &claim());
+    assert_eq!((story.job.counters.lost, story.job.counters.executions), (1, 2));
+    story.refused(5, &succeed(1), &Refusal::LeaseLost).refused(5, &died(1), &Refusal::LeaseLost);
+}
+
+#[test]
+fn a_death_brings_no_lease_back_that_had_run_out() {
+    let story = claimed().answered(31, &died(1), &Answer::Already);
+    assert_eq!(story.job.visible_at(), Some(at(30)));
+}
+
+#[test]
+fn a_job_that_dies_with_its_process_or_was_cancelled_under_it_is_ended_by_the_sweep_at_once() {
+    let last = job_with(|spec| spec.policy.max_attempts = 1);
+    let story =
+        Story::of(last).then(0, &claim()).then(4, &died(1)).answered(4, &Event::Sweep, &Answer::Ended);
+    assert!(matches!(story.job.state, JobState::Failed { .. }));
+    let story =
+        claimed().then(1, &Event::Cancel).then(4, &died(1)).answered(4, &Event::Sweep, &Answer::Ended);
+    assert!(matches!(story.job.state, JobState::Cancelled { .. }));
+}
+
 #[test]
 fn retries_follow_the_schedule_and_end_in_the_dead_letter_queue() {
     let mut story = Story::of(job());

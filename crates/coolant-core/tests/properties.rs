@@ -24,6 +24,7 @@ enum Roll {
     Cancel,
     Reopen(bool),
     Discard,
+    HolderDied(i64),
     Sweep,
 }
 
@@ -40,6 +41,7 @@ fn roll() -> impl Strategy<Value = Roll> {
         1 => Just(Roll::Cancel),
         2 => any::<bool>().prop_map(Roll::Reopen),
         1 => Just(Roll::Discard),
+        1 => back().prop_map(Roll::HolderDied),
         3 => Just(Roll::Sweep),
     ]
 }
@@ -69,6 +71,7 @@ impl Roll {
             Self::Cancel => Event::Cancel,
             Self::Reopen(force) => Event::Reopen { force },
             Self::Discard => Event::Discard,
+            Self::HolderDied(back) => Event::HolderDied { token: token(newest(back)) },
             Self::Sweep => Event::Sweep,
         }
     }

@@ -39,10 +39,11 @@ pub use result::{JobHandle, ResultError};
 pub use submit::{Submit, SubmitError};
 
 use crate::bell::Bell;
+use crate::deaths::Deaths;
 use crate::engine::schedule::{Troubles, fire_due};
 use crate::worker::{BuildError, Drained, RunError, Shutdown, Worker, WorkerBuilder};
 
-/// How often time-outs are looked for that no worker reports.
+/// How often time-outs and deaths are looked for that no worker reports.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// Jobs that one sweep ends at most.
 const SWEEP_LIMIT: u32 = 1000;
@@ -146,9 +147,16 @@ async fn run(
 /// Ends what time has ended, so that a job out of attempts ends with nobody polling for it, and submits the
 /// ticks of schedules.
 async fn sweep(store: Arc<dyn Store>, bell: Bell) -> std::convert::Infallible {
-    let mut troubles = Troubles::new();
+    let (mut troubles, mut deaths) = (Troubles::new(), Deaths::default());
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
+        match deaths.look(&*store).await {
+            Ok(true) => bell.ring(),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::debug!(%error, "the look for the dead failed; the next one makes up for it");
+            }
+        }
         match store.sweep(SWEEP_LIMIT).await {
             Ok(0) => {}
             Ok(_) => bell.ring(),

@@ -26,6 +26,7 @@ pub mod app;
 pub mod bell;
 pub mod cli;
 pub mod config;
+mod deaths;
 pub mod embedded;
 pub mod engine;
 pub mod http;

@@ -60,6 +60,7 @@ pub(crate) fn request(max: usize) -> ClaimRequest {
         job_types: Vec::new(),
         max: u32::try_from(max).unwrap(),
         lease: None,
+        process: None,
     }
 }
 

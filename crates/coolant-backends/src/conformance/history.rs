@@ -5,6 +5,7 @@ use coolant_core::job::{JobId, Policy};
 use coolant_core::lifecycle::Event;
 use coolant_core::model::ModelStore;
 use coolant_core::names::{JobType, LockKey};
+use coolant_core::process::{Process, ProcessId, ProcessStore};
 use coolant_core::store::{
     AuditEntry, ClaimRequest, IfFailed, JobChange, JobFilter, NewJob, Page, Start, Stats, Store,
 };
@@ -72,6 +73,8 @@ fn differing_lines(store: &str, model: &str) -> String {
     differing.map(|(n, store, model)| format!("{n}: - {store:?}\n{n}: + {model:?}\n")).collect()
 }
 
+const PROCESS: ProcessId = ProcessId(uuid::Uuid::from_u128(1));
+
 struct Pair {
     s: Subject,
     model: ModelStore,
@@ -102,7 +105,8 @@ impl Pair {
                 self.s.clock.advance(std::time::Duration::from_millis(millis));
                 self.log.push(format!("{millis} ms pass"));
             }
-            92..95 => self.sweep().await,
+            92..94 => self.sweep().await,
+            94 => self.bury().await,
             _ => self.look().await,
         }
     }
@@ -157,6 +161,14 @@ impl Pair {
         self.same("sweep".into(), &store, &model);
     }
 
+    /// Some of the claims were made by a process that is dead.
+    async fn bury(&mut self) {
+        let process = Process { id: PROCESS, renewed_at: self.s.clock.now() };
+        let store = self.s.store.bury_process(process, 1000).await.unwrap();
+        let model = self.model.bury_process(process, 1000).await.unwrap();
+        self.same("bury".into(), &store, &model);
+    }
+
     async fn claim(&mut self) {
         // Without jobs that the claim itself would end, its answer is the same on every store.
         self.sweep().await;
@@ -171,6 +183,7 @@ impl Pair {
                 .collect(),
             max: 1 + self.dice.roll(4),
             lease: self.dice.chance(20).then(|| secs(5)),
+            process: self.dice.chance(50).then_some(PROCESS),
         };
         let store = self.s.store.claim(request.clone()).await.unwrap();
         let model = self.model.claim(request.clone()).await.unwrap();

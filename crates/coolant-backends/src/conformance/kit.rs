@@ -90,6 +90,7 @@ pub(super) fn request(max: u32) -> ClaimRequest {
         job_types: Vec::new(),
         max,
         lease: None,
+        process: None,
     }
 }
 

@@ -24,6 +24,7 @@ mod kit;
 pub mod leaky;
 mod lock;
 mod odd;
+mod processes;
 mod read;
 mod schedules;
 mod stats;
@@ -180,6 +181,16 @@ cases! { $
         a_deleted_schedule_is_gone_and_one_made_again_is_another,
         schedules_are_listed_by_name_within_their_tenant,
         a_schedule_is_due_when_its_tick_has_come;
+    processes:
+        a_process_is_as_fresh_as_its_last_renewal,
+        the_leases_of_a_dead_process_end_at_once,
+        a_stopped_process_keeps_its_leases_for_their_time,
+        a_process_whose_connection_broke_lives_by_its_renewals,
+        only_the_leases_of_the_dead_end,
+        a_burial_keeps_to_its_limit,
+        of_two_who_bury_a_process_each_lease_ends_once,
+        who_is_buried_alive_loses_nothing_until_somebody_claims,
+        what_the_death_of_its_worker_ends_is_ended_by_the_sweep;
     odd:
         odd_text_comes_back_as_it_was,
         a_megabyte_comes_back_as_it_was,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use coolant_core::job::{Job, JobId, LeaseToken, Status};
 use coolant_core::lifecycle::{AttemptEnd, Event, Refusal, Transition, bars, needs_lock, on};
 use coolant_core::money::{Usage, UsageTotals};
-use coolant_core::store::{Applied, AuditEntry, Counter, JobChange, StoreResult};
+use coolant_core::store::{Applied, AuditEntry, ClaimRequest, Counter, JobChange, StoreResult};
 use coolant_core::time::Timestamp;
 use uuid::Uuid;
 
@@ -52,12 +52,13 @@ impl Effects {
     }
 
     /// An attempt that a claim began.
-    pub(crate) fn begin(&mut self, job: &Job, worker: &str, now: Timestamp) {
+    pub(crate) fn begin(&mut self, job: &Job, request: &ClaimRequest, now: Timestamp) {
         self.begun.push(vec![
             job.id.to_string().into(),
             job.counters.claims.into(),
-            worker.into(),
+            request.worker.as_str().into(),
             now.as_millis().into(),
+            request.process.map(|process| process.to_string()).into(),
         ]);
     }
 
@@ -115,7 +116,8 @@ impl Effects {
         let changed: Vec<_> = self.changed.into_values().collect();
         jobs::save(conn, &changed).await?;
         conn.execute_rows(
-            "INSERT INTO attempts (job_id, number, worker, began_at) SELECT id, number, worker, at FROM {rows}",
+            "INSERT INTO attempts (job_id, number, worker, began_at, process) \
+             SELECT id, number, worker, at, process FROM {rows}",
             &[],
             BEGUN,
             self.begun,
@@ -151,8 +153,13 @@ impl Effects {
     }
 }
 
-const BEGUN: Columns<'_> =
-    &[("id", Kind::Text), ("number", Kind::Int), ("worker", Kind::Text), ("at", Kind::Int)];
+const BEGUN: Columns<'_> = &[
+    ("id", Kind::Text),
+    ("number", Kind::Int),
+    ("worker", Kind::Text),
+    ("at", Kind::Int),
+    ("process", Kind::Text),
+];
 const ENDED: Columns<'_> = &[
     ("id", Kind::Text),
     ("number", Kind::Int),

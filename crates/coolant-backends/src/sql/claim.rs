@@ -96,7 +96,7 @@ async fn claim_round(
         effects.add(&record.job, &transition, now)?;
         record.job = transition.job;
         if let Answer::Claimed(lease) = transition.answer {
-            effects.begin(&record.job, &request.worker, now);
+            effects.begin(&record.job, request, now);
             claimed.push(Claimed { record, lease, steps: BTreeMap::new() });
         }
     }

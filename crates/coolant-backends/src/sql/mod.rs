@@ -10,6 +10,7 @@ pub(crate) mod floor;
 pub(crate) mod jobs;
 pub(crate) mod locks;
 pub(crate) mod operation;
+pub(crate) mod processes;
 pub(crate) mod schedules;
 pub(crate) mod search;
 pub(crate) mod stats;

@@ -80,8 +80,14 @@ impl Documents {
         let id = job.id;
         self.store.submit(vec![job]).await.unwrap();
         let worker = "w".into();
-        let request =
-            ClaimRequest { worker, queues: vec![queue], job_types: Vec::new(), max: 1, lease: None };
+        let request = ClaimRequest {
+            worker,
+            queues: vec![queue],
+            job_types: Vec::new(),
+            max: 1,
+            lease: None,
+            process: None,
+        };
         (id, self.store.claim(request).await.unwrap()[0].lease.token)
     }
 

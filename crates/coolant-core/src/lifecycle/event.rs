@@ -82,6 +82,11 @@ pub enum Event {
     },
     /// Somebody takes it out of the dead-letter queue for good.
     Discard,
+    /// The process that holds the lease is dead.
+    HolderDied {
+        /// The lease.
+        token: LeaseToken,
+    },
     /// Time has passed.
     Sweep,
 }

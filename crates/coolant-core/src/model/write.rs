@@ -30,6 +30,7 @@ impl State {
             steps: BTreeMap::new(),
             attempts: BTreeMap::new(),
             ledger: Vec::new(),
+            claimed_by: BTreeMap::new(),
         };
         self.rows.insert(new.id, row);
         if let Some(key) = key {
@@ -85,6 +86,9 @@ impl State {
                 self.apply(JobChange::new(id, event), now)
             {
                 gates.admit(&gate);
+                if let Some((row, process)) = self.rows.get_mut(&id).zip(request.process) {
+                    row.claimed_by.insert(lease.token.0, process);
+                }
                 let row = &self.rows[&id];
                 claimed.push(Claimed { record: row.record.clone(), lease, steps: row.outputs() });
             }

@@ -124,6 +124,7 @@ pub fn paid(nanos: i64) -> Usage {
 }
 
 /// What happens to one job, told in the order of time.
+#[derive(Clone)]
 pub struct Story {
     pub job: Job,
     pub last: Transition,

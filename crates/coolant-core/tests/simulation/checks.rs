@@ -210,6 +210,11 @@ impl Checks {
             Event::Fail { failure, .. } => self.failed(id, failure, job, now),
             Event::Defer { wait, .. } => self.gave_back(id, job, now.plus(*wait)),
             Event::Release { .. } => self.gave_back(id, job, now),
+            Event::HolderDied { .. } => {
+                let Some(seen) = self.jobs.get_mut(&id) else { return };
+                seen.not_before = now;
+                seen.lease = seen.lease.map(|lease| Lease { until: now, ..lease });
+            }
             Event::Reopen { force } => {
                 let closed = self.jobs.get(&id).and_then(|seen| seen.closed_until);
                 self.hold(*force || closed.is_none_or(|until| until <= now), || {
@@ -360,7 +365,8 @@ fn token_of(event: &Event) -> Option<i64> {
         | Event::Succeed { token, .. }
         | Event::Fail { token, .. }
         | Event::Defer { token, .. }
-        | Event::Release { token } => Some(token.0),
+        | Event::Release { token }
+        | Event::HolderDied { token } => Some(token.0),
         _ => None,
     }
 }

@@ -11,6 +11,7 @@ use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
 use coolant_core::model::{ManualClock, ModelStore};
 use coolant_core::names::{IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
+use coolant_core::process::{Burial, Process, ProcessId, ProcessLock, ProcessStore};
 use coolant_core::schedule::{Schedule, ScheduleStore};
 use coolant_core::store::*;
 use coolant_core::time::Timestamp;
@@ -269,5 +270,24 @@ impl LockStore for Mutant {
     }
     async fn forget_locks(&self, limit: u32) -> StoreResult<u32> {
         self.inner.forget_locks(limit).await
+    }
+}
+
+#[async_trait]
+impl ProcessStore for Mutant {
+    async fn renew_process(&self, id: ProcessId) -> StoreResult<()> {
+        self.inner.renew_process(id).await
+    }
+    async fn lock_process(&self, id: ProcessId) -> StoreResult<Box<dyn ProcessLock>> {
+        self.inner.lock_process(id).await
+    }
+    async fn processes(&self) -> StoreResult<(Timestamp, Vec<Process>)> {
+        self.inner.processes().await
+    }
+    async fn bury_process(&self, process: Process, limit: u32) -> StoreResult<Burial> {
+        self.inner.bury_process(process, limit).await
+    }
+    async fn forget_process(&self, id: ProcessId) -> StoreResult<()> {
+        self.inner.forget_process(id).await
     }
 }

@@ -241,6 +241,14 @@ impl World {
         let index = self.rng.random_range(0..self.workers.len());
         let worker = std::mem::take(&mut self.workers[index]);
         worker.works.iter().for_each(|work| self.dropped(work));
+        if self.chance(50) {
+            worker.works.iter().for_each(|work| self.thought_dead(work));
+        }
+    }
+
+    /// Somebody noticed that the worker died, or believes so.
+    fn thought_dead(&mut self, work: &Work) {
+        self.tell(JobChange::new(work.job_id, Event::HolderDied { token: work.token }));
     }
 
     /// What a worker paid for and will not keep.
@@ -253,6 +261,11 @@ impl World {
     fn stall(&mut self) {
         let index = self.rng.random_range(0..self.workers.len());
         self.workers[index].stalled_until = self.clock.now().plus(secs(self.rng.random_range(5..200)));
+        if self.chance(20) {
+            let works = std::mem::take(&mut self.workers[index].works);
+            works.iter().for_each(|work| self.thought_dead(work));
+            self.workers[index].works = works;
+        }
     }
 
     fn work(&mut self) {
@@ -280,6 +293,7 @@ impl World {
             job_types: types.iter().map(|name| JobType::parse(*name).unwrap()).collect(),
             max: self.rng.random_range(1..4),
             lease: self.rng.random_bool(0.2).then(|| secs(3)),
+            process: None,
         };
         let answers = self.send_claim(&request);
         // An answer that gets lost leaves jobs with a worker that knows nothing of them.
@@ -393,6 +407,7 @@ impl World {
             job_types: Vec::new(),
             max: 1000,
             lease: None,
+            process: None,
         };
         for claimed in self.send_claim(&request) {
             let mut work = Work::of(&claimed);

@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::redrive::Paces;
 use super::schedule::{Troubles, fire_due};
 use super::{Engine, EngineResult};
+use crate::deaths::Deaths;
 
 /// How often it looks. At least every second, so that a job out of attempts ends with nobody polling.
 const EVERY: Duration = Duration::from_millis(250);
-/// Looks between two sweeps.
+/// Looks between two sweeps, and between two at who has died.
 const SWEEP_EVERY: u32 = 2;
 /// Looks between two at the schedules: a tick becomes a job within a second.
 const SCHEDULES_EVERY: u32 = 4;
@@ -50,7 +51,13 @@ async fn tend(engine: Engine) {
 async fn sweep(engine: Engine) {
     let mut ticks = tokio::time::interval(EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut keeper = Keeper { engine, paces: Paces::new(), troubles: Troubles::new(), failing: false };
+    let mut keeper = Keeper {
+        engine,
+        paces: Paces::new(),
+        troubles: Troubles::new(),
+        deaths: Deaths::default(),
+        failing: false,
+    };
     let mut tick: u32 = 0;
     loop {
         ticks.tick().await;
@@ -63,6 +70,7 @@ struct Keeper {
     engine: Engine,
     paces: Paces,
     troubles: Troubles,
+    deaths: Deaths,
     failing: bool,
 }
 
@@ -85,6 +93,11 @@ impl Keeper {
 
     async fn look(&mut self, tick: u32) -> EngineResult<()> {
         let mut more = tick.is_multiple_of(SWEEP_EVERY);
+        // First: what a death ends for good is then swept at once.
+        let deaths = if more { self.deaths.look(&**self.engine.store()).await } else { Ok(false) };
+        if matches!(deaths, Ok(true)) {
+            self.engine.bell().ring();
+        }
         while more {
             let changed = self.engine.store().sweep(SWEEP_LIMIT).await?;
             if changed > 0 {
@@ -92,6 +105,7 @@ impl Keeper {
             }
             more = changed >= SWEEP_LIMIT;
         }
+        deaths?;
         if tick.is_multiple_of(SCHEDULES_EVERY) {
             fire_due(self.engine.store(), self.engine.bell(), &mut self.troubles).await?;
         }

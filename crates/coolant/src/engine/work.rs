@@ -372,6 +372,7 @@ fn claim_request(claim: Claim) -> EngineResult<ClaimRequest> {
         job_types: claim.job_types.into_iter().map(JobType::parse).collect::<Result<_, _>>()?,
         max: whole("max", claim.max, 1..=1000)?.unwrap_or(1),
         lease: lease(claim.lease_seconds)?,
+        process: None,
     })
 }
 

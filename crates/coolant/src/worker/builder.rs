@@ -179,6 +179,7 @@ impl WorkerBuilder {
             closing: closed,
             slots: Arc::new(Semaphore::new(self.concurrency)),
             settings: self.settings,
+            process: Arc::default(),
             finished: AtomicUsize::new(0),
             released: AtomicUsize::new(0),
         };

@@ -83,6 +83,7 @@ impl Inner {
             job_types: self.settings.job_types.clone(),
             max: u32::try_from(slots).unwrap_or(u32::MAX),
             lease: self.settings.lease,
+            process: self.process.get().copied(),
         };
         within(LONGEST_CALL, self.store.claim(request)).await
     }

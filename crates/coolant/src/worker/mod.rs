@@ -22,15 +22,17 @@ mod handlers;
 mod heartbeat;
 mod leases;
 mod patience;
+mod presence;
 mod run_once;
 mod shutdown;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use coolant_core::failure::{Failure, FailureClass};
 use coolant_core::names::{JobType, Queue};
+use coolant_core::process::ProcessId;
 use coolant_core::store::{Store, StoreError};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -43,6 +45,7 @@ use handlers::Handlers;
 use heartbeat::Heartbeat;
 use leases::{Leases, Stop};
 use patience::{Backoff, Closing, Courier, Outage};
+use presence::Presence;
 use run_once::Settled;
 
 /// How long the process waits, after the drain, for the store to take the last reports.
@@ -65,6 +68,8 @@ struct Inner {
     closing: Closing,
     slots: Arc<Semaphore>,
     settings: Settings,
+    /// This process's name among others, once its death could be seen.
+    process: Arc<OnceLock<ProcessId>>,
     finished: AtomicUsize,
     released: AtomicUsize,
 }
@@ -107,7 +112,7 @@ impl Worker {
 
     /// Runs jobs until the shutdown is asked for, then drains and gives back what is left.
     ///
-    /// Dropping the future is a crash: nothing is given back, the leases run out by themselves.
+    /// Dropping the future is a crash: nothing is given back, and its leases end when others notice.
     ///
     /// # Errors
     /// If the store can never serve, as it is. A store that is only away is waited for.
@@ -116,8 +121,14 @@ impl Worker {
         let mut background = JoinSet::new();
         background.spawn(Arc::clone(&self.inner).keep_beating());
         let mut jobs = JoinSet::new();
+        let presence = Presence::enter(&self.inner.store, Arc::clone(&self.inner.process)).await;
         self.inner.claim_until_asked(&shutdown, &mut jobs).await;
-        Ok(self.drain(jobs, &shutdown).await)
+        let drained = self.drain(jobs, &shutdown).await;
+        // Whoever leaves leases behind is better found dead than forgotten.
+        if drained.left == 0 {
+            presence.leave().await;
+        }
+        Ok(drained)
     }
 
     async fn until_ready(&self, shutdown: &Shutdown) -> Result<(), RunError> {

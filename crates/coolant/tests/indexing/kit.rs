@@ -244,6 +244,14 @@ impl Running {
         }
     }
 
+    /// Waits until its first line on standard output begins like that.
+    pub async fn says_on_stdout(&mut self, text: &str) {
+        let stdout = self.child.stdout.as_mut().unwrap();
+        let mut line = String::new();
+        tokio::time::timeout(PATIENCE, BufReader::new(stdout).read_line(&mut line)).await.unwrap().unwrap();
+        assert!(line.starts_with(text), "{line}");
+    }
+
     /// Reads along no more.
     pub fn hang_up(&mut self) {
         drop((self.child.stdout.take(), self.stderr.take()));

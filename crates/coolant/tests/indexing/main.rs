@@ -18,6 +18,7 @@ mod kit;
 mod provider;
 
 mod again;
+mod deaths;
 mod hostile;
 mod kills;
 mod manifest;

@@ -57,6 +57,8 @@ struct Book {
     hold_from: Option<usize>,
     /// Connections that hold their answer back.
     held: usize,
+    /// How long an answer takes.
+    takes: Duration,
 }
 
 impl Provider {
@@ -125,6 +127,11 @@ impl Provider {
     /// Answers no call that brings the paid inputs to so many, until [`Self::release`].
     pub fn hold_from(&self, paid: usize) {
         self.book().hold_from = Some(paid);
+    }
+
+    /// Makes every call take so long.
+    pub fn takes(&self, span: Duration) {
+        self.book().takes = span;
     }
 
     /// Lets everything go that is held back.
@@ -203,6 +210,9 @@ impl Desk {
             book = self.changed.wait(book).unwrap();
         }
         book.held -= 1;
+        let takes = book.takes;
+        drop(book);
+        std::thread::sleep(takes);
         reply
     }
 }

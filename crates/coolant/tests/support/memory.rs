@@ -15,6 +15,7 @@ use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
 use coolant_core::lifecycle::Refusal;
 use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
 use coolant_core::names::{DocumentId, IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
+use coolant_core::process::{Burial, Process, ProcessId, ProcessLock, ProcessStore};
 use coolant_core::schedule::{Schedule, ScheduleStore};
 use coolant_core::store::{
     Applied, AuditEntry, ClaimRequest, Claimed, Counter, DlqGroup, JobChange, JobFilter, NewJob, Page,
@@ -250,6 +251,15 @@ pass_on! {
     change_lock(key: &LockName, event: LockEvent) -> LockAnswer;
     lock(key: &LockName) -> LockAt;
     forget_locks(limit: u32) -> u32;
+}
+
+pass_on! {
+    ProcessStore:
+    renew_process(id: ProcessId) -> ();
+    lock_process(id: ProcessId) -> Box<dyn ProcessLock>;
+    processes() -> (Timestamp, Vec<Process>);
+    bury_process(process: Process, limit: u32) -> Burial;
+    forget_process(id: ProcessId) -> ();
 }
 
 pass_on! {

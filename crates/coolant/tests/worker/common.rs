@@ -15,6 +15,7 @@ use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
 use coolant_core::model::{ManualClock, ModelStore};
 use coolant_core::names::{IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
+use coolant_core::process::{Burial, Process, ProcessId, ProcessLock, ProcessStore};
 use coolant_core::schedule::{Schedule, ScheduleStore};
 use coolant_core::store::*;
 use coolant_core::time::Timestamp;
@@ -110,6 +111,7 @@ impl Watched {
             job_types: vec![],
             max: 1,
             lease: None,
+            process: None,
         };
         self.model.claim(request).await.unwrap().pop().expect("nothing to steal")
     }
@@ -268,6 +270,25 @@ impl LockStore for Watched {
     }
     async fn forget_locks(&self, limit: u32) -> StoreResult<u32> {
         self.model.forget_locks(limit).await
+    }
+}
+
+#[async_trait]
+impl ProcessStore for Watched {
+    async fn renew_process(&self, id: ProcessId) -> StoreResult<()> {
+        self.model.renew_process(id).await
+    }
+    async fn lock_process(&self, id: ProcessId) -> StoreResult<Box<dyn ProcessLock>> {
+        self.model.lock_process(id).await
+    }
+    async fn processes(&self) -> StoreResult<(Timestamp, Vec<Process>)> {
+        self.model.processes().await
+    }
+    async fn bury_process(&self, process: Process, limit: u32) -> StoreResult<Burial> {
+        self.model.bury_process(process, limit).await
+    }
+    async fn forget_process(&self, id: ProcessId) -> StoreResult<()> {
+        self.model.forget_process(id).await
     }
 }
 
