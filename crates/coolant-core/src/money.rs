@@ -1,6 +1,10 @@
 //! Money and tokens: what paid calls cost.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::failure::FailureClass;
+use crate::usage::{Reading, Tier};
 
 /// An amount in US dollars, exact to 1e-9 (a nano-dollar). Sums saturate instead of wrapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -43,19 +47,107 @@ impl Money {
     }
 }
 
-/// What one paid call used.
+/// Longest usage of a provider that is kept as it was reported, in bytes of JSON.
+pub const MAX_REPORTED: usize = 4096;
+
+/// What one paid call used: what the ledger keeps of it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Usage {
     /// Whom it was paid to, by upstream name, where known.
     pub upstream: Option<String>,
+    /// The provider; else the upstream's name up to its first `/` says it.
+    pub provider: Option<String>,
+    /// The model that was asked; else the upstream's name from its first `/` on says it.
+    pub asked_model: Option<String>,
     /// The model that answered.
     pub model: Option<String>,
-    /// Tokens in, cached ones included.
+    /// Tokens in: all of them, those read from and written to a cache included.
     pub input_tokens: i64,
-    /// Tokens out.
+    /// The part of `input_tokens` that was read from the provider's cache.
+    pub cached_tokens: i64,
+    /// The part of `input_tokens` that was written to the provider's cache.
+    pub cache_write_tokens: i64,
+    /// Tokens out: all of them, reasoning included.
     pub output_tokens: i64,
-    /// What it cost, where known.
+    /// The part of `output_tokens` that was reasoning.
+    pub reasoning_tokens: i64,
+    /// What it cost; `None` if nobody knows, which is not the same as nothing.
     pub cost: Option<Money>,
+    /// The prices that `cost` was computed from; `None` if the caller stated it, or it is unknown.
+    pub price: Option<String>,
+    /// Whether the tokens are an estimate, since the provider did not say.
+    pub estimated: bool,
+    /// Why its answer was of no use; `None` if it was.
+    pub failed: Option<FailureClass>,
+    /// The name of the key that paid, never the key.
+    pub credential: Option<String>,
+    /// The usage in the provider's own words, [`MAX_REPORTED`] bytes at most.
+    pub reported: Option<Value>,
+}
+
+impl Usage {
+    /// The usage of a call, from what its provider reported (the `usage` of its answer).
+    #[must_use]
+    pub fn of_report(upstream: impl Into<String>, reported: Value) -> Self {
+        let mut usage = Self { upstream: Some(upstream.into()), ..Self::default() };
+        usage.take_report(reported);
+        usage
+    }
+
+    /// Takes over the counts of a provider's report, where it has any, and keeps it.
+    pub fn take_report(&mut self, reported: Value) {
+        if let Some(reading) = crate::usage::read(&reported) {
+            self.input_tokens = reading.input;
+            self.cached_tokens = reading.cached;
+            self.cache_write_tokens = reading.cache_write;
+            self.output_tokens = reading.output;
+            self.reasoning_tokens = reading.reasoning;
+        }
+        self.reported = Some(bounded(reported));
+    }
+
+    /// Its counts in full: what only the report tells is taken from there, if it speaks of the same counts.
+    #[must_use]
+    pub fn reading(&self) -> Reading {
+        let own = Reading {
+            input: self.input_tokens,
+            cached: self.cached_tokens,
+            cache_write: self.cache_write_tokens,
+            cache_write_1h: 0,
+            output: self.output_tokens,
+            reasoning: self.reasoning_tokens,
+            tier: Tier::Standard,
+        };
+        let told = self.reported.as_ref().and_then(crate::usage::read);
+        told.filter(|told| Reading { cache_write_1h: 0, tier: Tier::Standard, ..*told } == own).unwrap_or(own)
+    }
+
+    /// Who provides it, as far as that is known.
+    #[must_use]
+    pub fn provider_name(&self) -> Option<&str> {
+        let by_upstream = || self.upstream.as_deref().and_then(|name| name.split_once('/'));
+        self.provider.as_deref().or_else(|| by_upstream().map(|(provider, _)| provider))
+    }
+
+    /// The models it may be priced as, the most certain first: the one that answered, the one asked.
+    pub fn model_names(&self) -> impl Iterator<Item = &str> {
+        let by_upstream = self.upstream.as_deref().and_then(|name| name.split_once('/'));
+        let asked = self.asked_model.as_deref().or_else(|| by_upstream.map(|(_, model)| model));
+        self.model.as_deref().into_iter().chain(asked)
+    }
+
+    /// Whether it was paid for nothing. `kept` says whether a step or a result keeps what it gave.
+    #[must_use]
+    pub const fn is_wasted(&self, kept: bool) -> bool {
+        !kept || self.failed.is_some()
+    }
+}
+
+/// A report that is kept: one of unreasonable size is only measured.
+fn bounded(reported: Value) -> Value {
+    let bytes = reported.to_string().len();
+    if bytes <= MAX_REPORTED { reported } else { json!({ "left_out_bytes": bytes }) }
 }
 
 /// What all paid calls of a job used.

@@ -38,6 +38,68 @@ impl Timestamp {
     }
 }
 
+/// Milliseconds of a day. Days are UTC.
+pub const DAY_MS: i64 = 86_400_000;
+
+impl Timestamp {
+    /// The day it lies in, counted from 1970-01-01.
+    #[must_use]
+    pub const fn day(self) -> i64 {
+        self.0.div_euclid(DAY_MS)
+    }
+
+    /// The first instant of a day; the far ends saturate.
+    #[must_use]
+    pub const fn start_of_day(day: i64) -> Self {
+        Self(day.saturating_mul(DAY_MS))
+    }
+}
+
+/// The day that a date such as `2026-11-30` names, counted from 1970-01-01; `None` for what is no date of
+/// the years 1 to 9999.
+#[must_use]
+pub fn day_of(date: &str) -> Option<i64> {
+    let bytes = date.as_bytes();
+    let is_date = bytes.len() == 10
+        && bytes.iter().enumerate().all(|(at, byte)| match at {
+            4 | 7 => *byte == b'-',
+            _ => byte.is_ascii_digit(),
+        });
+    let number = |range: std::ops::Range<usize>| date.get(range)?.parse::<i64>().ok();
+    let (year, month, day) =
+        if is_date { (number(0..4)?, number(5..7)?, number(8..10)?) } else { return None };
+    if year == 0 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Years begin in March here, so that the leap day is the last of its year.
+    let (year_of_march, month_of_march) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let day_of_year = (153 * month_of_march + 2) / 5 + day - 1;
+    let leap_days = year_of_march / 4 - year_of_march / 100 + year_of_march / 400;
+    let found = year_of_march * 365 + leap_days + day_of_year - DAYS_TO_1970;
+    // A day that its month does not have would come back as one of the next.
+    (date_of(found) == date).then_some(found)
+}
+
+/// Days from 0000-03-01 to 1970-01-01.
+const DAYS_TO_1970: i64 = 719_468;
+
+/// The date of a day counted from 1970-01-01, such as `2026-11-30`.
+#[must_use]
+pub fn date_of(day: i64) -> String {
+    const DAYS_OF_400_YEARS: i64 = 146_097;
+    let since_march = day.saturating_add(DAYS_TO_1970);
+    let era = since_march.div_euclid(DAYS_OF_400_YEARS);
+    let day_of_era = since_march.rem_euclid(DAYS_OF_400_YEARS);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / (DAYS_OF_400_YEARS - 1)) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_of_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_of_march + 2) / 5 + 1;
+    let month = if month_of_march < 10 { month_of_march + 3 } else { month_of_march - 9 };
+    let year = era.saturating_mul(400) + year_of_era + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
 /// Whole milliseconds of a span, rounded up, saturating.
 #[must_use]
 pub fn millis_up(span: Duration) -> i64 {
@@ -80,6 +142,20 @@ mod tests {
         assert_eq!(said(240_000), "4 min");
         assert_eq!(said(7_500_000), "2 h 5 min");
         assert_eq!(said(86_400_000 * 3 + 1), "3 d 1 h");
+    }
+
+    #[test]
+    fn a_date_and_its_day_are_each_others() {
+        assert_eq!(day_of("1970-01-01"), Some(0));
+        assert_eq!(day_of("2026-11-30"), Some(20_787));
+        assert_eq!(date_of(20_787), "2026-11-30");
+        assert_eq!(Timestamp::from_millis(-1).day(), -1);
+        for day in (-719_162..2_932_896).step_by(13) {
+            assert_eq!(day_of(&date_of(day)), Some(day));
+        }
+        for wrong in ["2026-02-29", "2026-13-01", "2026-00-10", "0000-01-01", "2026-1-01", "+026-01-01", ""] {
+            assert_eq!(day_of(wrong), None, "{wrong}");
+        }
     }
 
     #[test]
