@@ -19,11 +19,12 @@ use coolant_core::failure::FailureClass;
 use coolant_core::handler::{Context, Handler, HandlerError};
 use coolant_core::money::Usage;
 use coolant_core::names::{DocumentId, Tenant};
+use coolant_core::store::{Counter, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::chunk::{Chunk, Section, chunk_hash};
-use crate::embed::{self, EmbedError, batches};
+use crate::embed::{EmbedError, batches};
 use crate::failure::embedding_failure;
 use crate::in_flight::InFlight;
 use crate::pipeline::{Pipeline, Text};
@@ -32,6 +33,7 @@ use crate::terms;
 /// Runs `DOCUMENT_INDEX`.
 pub struct DocumentIndex {
     documents: Arc<dyn DocumentStore>,
+    store: Arc<dyn Store>,
     pipeline: Arc<Pipeline>,
     in_flight: InFlight,
 }
@@ -116,11 +118,11 @@ struct Prepared {
 }
 
 impl DocumentIndex {
-    /// A handler over that store.
+    /// A handler over that store of documents; what it saves is counted in the store of jobs.
     #[must_use]
-    pub fn new(documents: Arc<dyn DocumentStore>, pipeline: Arc<Pipeline>) -> Self {
+    pub fn new(documents: Arc<dyn DocumentStore>, store: Arc<dyn Store>, pipeline: Arc<Pipeline>) -> Self {
         let in_flight = InFlight::new(pipeline.embedder.batch_limits().items);
-        Self { documents, pipeline, in_flight }
+        Self { documents, store, pipeline, in_flight }
     }
 
     async fn read(
@@ -180,8 +182,12 @@ impl DocumentIndex {
             .sum();
         let total = chunks.len() as u64;
         let mut seen = HashSet::new();
-        let each = chunks.iter().filter(|prepared| seen.insert(prepared.hash)).collect();
+        let each: Vec<&Prepared> = chunks.iter().filter(|prepared| seen.insert(prepared.hash)).collect();
+        let tokens =
+            |chunks: &[&Prepared]| chunks.iter().map(|prepared| u64::from(prepared.chunk.tokens)).sum();
+        let all: u64 = tokens(&each);
         let mut missing = self.unknown(tenant, each).await?;
+        self.count_known(ctx, all - tokens(&missing)).await;
         let mut left = missing.len();
         // Once for the chunks that are this job's to embed, then for those that another one had in flight.
         while !missing.is_empty() {
@@ -200,6 +206,19 @@ impl DocumentIndex {
             left = missing.len();
         }
         Ok(embedded)
+    }
+
+    /// Counts what need not be paid, since its content has vectors already. What an earlier attempt of this
+    /// very job made has been counted with its steps.
+    async fn count_known(&self, ctx: &Context, tokens: u64) {
+        let is_first = ctx.lease().1.0 == 1;
+        let Some(worth) = self.pipeline.worth(tokens).filter(|worth| is_first && worth.as_nanos() > 0) else {
+            return;
+        };
+        let queue = ctx.record().job.spec.queue.clone();
+        if let Err(error) = self.store.count(vec![(Counter::SavedByContent, queue, worth.as_nanos())]).await {
+            tracing::debug!(%error, "what the index saved was not counted");
+        }
     }
 
     /// Those of the chunks whose content has no vector yet.
@@ -236,30 +255,18 @@ impl DocumentIndex {
             let inputs: Vec<String> = batch.iter().map(|prepared| prepared.chunk.text.clone()).collect();
             match self.pipeline.embedder.embed(&inputs).await {
                 Ok(answer) => {
-                    let usage = self.usage(&answer.usage, answer.model);
+                    let usage = self.pipeline.bill(&answer.usage, answer.model).into_iter().collect();
                     self.keep(ctx, tenant, batch, answer.vectors, usage).await?;
                 }
                 Err(error) if error.is_batch_too_large() && batch.len() > 1 => {
                     let (first, second) = batch.split_at(batch.len() / 2);
                     waiting.extend([second, first]);
                 }
-                Err(error) => return Err(self.failed(ctx, batch, &error).await),
+                Err(error) => return Err(self.failed(ctx, batch, &inputs, &error).await),
             }
         }
         drop((taken, room));
         Ok((ours.len() as u64, others))
-    }
-
-    /// A paid call, for the ledger; nothing where calls cost nothing.
-    fn usage(&self, used: &embed::Usage, model: Option<String>) -> Vec<Usage> {
-        let paid = self.pipeline.upstream().map(|upstream| Usage {
-            upstream: Some(upstream.to_owned()),
-            model: model.or_else(|| Some(self.pipeline.embedder.id().model.clone())),
-            input_tokens: i64::try_from(used.input_tokens).unwrap_or(i64::MAX),
-            output_tokens: 0,
-            cost: None,
-        });
-        paid.into_iter().collect()
     }
 
     async fn keep(
@@ -295,12 +302,18 @@ impl DocumentIndex {
         }
     }
 
-    /// A failed call as the job's failure. One that was paid for is booked before.
-    async fn failed(&self, ctx: &Context, batch: &[&Prepared], error: &EmbedError) -> HandlerError {
-        if let Some(used) = error.usage() {
-            let usage = self.usage(used, None);
+    /// A failed call as the job's failure. One that was paid for, or may have been, is booked before.
+    async fn failed(
+        &self,
+        ctx: &Context,
+        batch: &[&Prepared],
+        inputs: &[String],
+        error: &EmbedError,
+    ) -> HandlerError {
+        if let Some(usage) = self.pipeline.bill_failure(error, inputs) {
             let name = format!("unusable-{}-{}", ctx.lease().1.0, digest(batch));
-            let booked = ctx.paid_step(&name, async || Ok((json!({"inputs": batch.len()}), usage))).await;
+            let booked =
+                ctx.paid_step(&name, async || Ok((json!({"inputs": batch.len()}), vec![usage]))).await;
             if let Err(gone) = booked {
                 return gone;
             }

@@ -9,6 +9,7 @@
 //! - [`search`]: a question, candidates, one ranking;
 //! - [`rank`]: exact vector search, the bytes of a vector, and reciprocal rank fusion.
 
+mod bill;
 pub mod chunk;
 pub mod embed;
 mod failure;

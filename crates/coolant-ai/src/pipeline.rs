@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use coolant_core::failure::Failure;
+use coolant_core::prices::Prices;
 
 use crate::chunk::{ChunkSettings, Chunker};
 use crate::embed::Embedder;
@@ -53,13 +54,14 @@ pub struct Pipeline {
     pub(crate) reader: Arc<dyn Reader>,
     pub(crate) chunker: Chunker,
     pub(crate) embedder: Arc<dyn Embedder>,
+    pub(crate) prices: Prices,
 }
 
 impl Pipeline {
-    /// A pipeline with chunks of the default size.
+    /// A pipeline with chunks of the default size. Calls are booked at these prices.
     #[must_use]
-    pub fn new(reader: Arc<dyn Reader>, embedder: Arc<dyn Embedder>) -> Arc<Self> {
-        Arc::new(Self { reader, chunker: Chunker::new(ChunkSettings::default()), embedder })
+    pub fn new(reader: Arc<dyn Reader>, embedder: Arc<dyn Embedder>, prices: Prices) -> Arc<Self> {
+        Arc::new(Self { reader, chunker: Chunker::new(ChunkSettings::default()), embedder, prices })
     }
 
     /// What makes a vector: text that was cut in the same way and embedded by the same model has the same

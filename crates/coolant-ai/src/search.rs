@@ -6,7 +6,9 @@ use coolant_core::documents::{
     ChunkRef, DocumentStore, FoundChunk, HashedVector, SearchRequest, SearchTerm, VectorBatch,
 };
 use coolant_core::failure::Failure;
-use coolant_core::names::{DocumentId, Tenant};
+use coolant_core::ledger::{LedgerStore, LooseCall};
+use coolant_core::money::Usage;
+use coolant_core::names::{DocumentId, JobType, Queue, Tenant};
 use coolant_core::store::StoreError;
 
 use crate::chunk::chunk_hash;
@@ -49,6 +51,7 @@ pub enum SearchFault {
 /// Searches what a pipeline has indexed.
 pub struct Search {
     documents: Arc<dyn DocumentStore>,
+    ledger: Arc<dyn LedgerStore>,
     pipeline: Arc<Pipeline>,
 }
 
@@ -58,10 +61,14 @@ const CANDIDATES_PER_HIT: u32 = 5;
 const LEAST_CANDIDATES: u32 = 50;
 
 impl Search {
-    /// A search over that store.
+    /// A search over that store. Questions that are paid for are booked in that ledger.
     #[must_use]
-    pub fn new(documents: Arc<dyn DocumentStore>, pipeline: Arc<Pipeline>) -> Self {
-        Self { documents, pipeline }
+    pub fn new(
+        documents: Arc<dyn DocumentStore>,
+        ledger: Arc<dyn LedgerStore>,
+        pipeline: Arc<Pipeline>,
+    ) -> Self {
+        Self { documents, ledger, pipeline }
     }
 
     /// The best `k` hits, best first. In a joined search, words alone answer while the provider of the
@@ -119,9 +126,15 @@ impl Search {
         {
             return Ok(vector);
         }
-        let answer = embedder.embed(&[question.to_owned()]).await;
-        let answer =
-            answer.map_err(|error| SearchFault::Embedding(embedding_failure(&error, embedder.upstream())))?;
+        let inputs = [question.to_owned()];
+        let answer = match embedder.embed(&inputs).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.book(tenant, self.pipeline.bill_failure(&error, &inputs)).await;
+                return Err(SearchFault::Embedding(embedding_failure(&error, embedder.upstream())));
+            }
+        };
+        self.book(tenant, self.pipeline.bill(&answer.usage, answer.model)).await;
         let vector = answer.vectors.into_iter().next().unwrap_or_default();
         if embedder.upstream().is_some() {
             let vectors = vec![HashedVector { hash, vector: vector.clone() }];
@@ -130,6 +143,21 @@ impl Search {
             let _ = self.documents.save_vectors(batch).await?;
         }
         Ok(vector)
+    }
+}
+
+/// What the ledger knows a search's question by.
+const SEARCH: &str = "SEARCH";
+
+impl Search {
+    /// Books a paid question. A search is not refused because its bill could not be kept.
+    async fn book(&self, tenant: &Tenant, usage: Option<Usage>) {
+        let (Some(usage), Ok(job_type)) = (usage, JobType::parse(SEARCH)) else { return };
+        let (id, queue) = (uuid::Uuid::now_v7(), Queue::default());
+        let call = LooseCall { id, tenant: tenant.clone(), queue, job_type, usage };
+        if let Err(error) = self.ledger.book(vec![call]).await {
+            tracing::warn!(%error, "a paid question could not be booked");
+        }
     }
 }
 

@@ -72,6 +72,13 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: "",
         postgres: "",
     },
+    Migration {
+        number: 11,
+        name: "ledger",
+        shared: include_str!("../migrations/0011_ledger.sql"),
+        sqlite: "",
+        postgres: "",
+    },
 ];
 
 /// Locks out other migrating processes on PostgreSQL: "coolant" in ASCII.

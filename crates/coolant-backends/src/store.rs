@@ -1,6 +1,7 @@
 //! The SQL store: opens either database, and answers what `coolant_core`'s contracts ask.
 
 mod documents;
+mod ledger;
 mod locks;
 mod processes;
 mod schedules;
@@ -12,7 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
+use coolant_core::job::{Attempt, Job, JobId, JobRecord, Step};
+use coolant_core::ledger::LedgerEntry;
 use coolant_core::lifecycle::Refusal;
 use coolant_core::names::{IdempotencyKey, JobType, Queue, Tenant};
 use coolant_core::store::{
@@ -410,7 +412,7 @@ impl Store for SqlStore {
     }
 
     async fn ledger(&self, job_id: JobId) -> StoreResult<Vec<LedgerEntry>> {
-        self.read(move |conn| async move { jobs::ledger(conn, job_id).await }.boxed()).await
+        self.read(move |conn| async move { crate::sql::ledger::of_job(conn, job_id).await }.boxed()).await
     }
 
     async fn ahead_of(&self, job: &Job) -> StoreResult<i64> {

@@ -213,8 +213,7 @@ fn work_that_a_submit_finds_done_counts_as_money_saved() {
         let (id, _) = say(&raw, &with_payload("k", "{}")).await;
         let token = store.claim(any()).await.unwrap()[0].lease.token;
         let cost = Money::from_nanos(1_500);
-        let usage =
-            Usage { upstream: None, model: None, input_tokens: 1, output_tokens: 1, cost: Some(cost) };
+        let usage = Usage { input_tokens: 1, output_tokens: 1, cost: Some(cost), ..Usage::default() };
         let success = Event::Succeed { token, result: json!(1), usage: vec![usage] };
         store.apply(vec![JobChange::new(id, success)]).await.unwrap()[0].as_ref().unwrap();
         for _ in 0..2 {

@@ -14,7 +14,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::failure::Failure;
-use crate::money::{Usage, UsageTotals};
+use crate::money::{Money, UsageTotals};
 use crate::names::{IdempotencyKey, JobType, LockKey, Queue, Tenant, Upstream};
 use crate::time::Timestamp;
 
@@ -306,6 +306,12 @@ pub struct Job {
 }
 
 impl Job {
+    /// What one attempt has cost so far, on average.
+    #[must_use]
+    pub fn mean_cost(&self) -> Money {
+        Money::from_nanos(self.usage.cost.as_nanos() / self.counters.claims.max(1))
+    }
+
     /// The name of its state.
     #[must_use]
     pub const fn status(&self) -> Status {
@@ -424,21 +430,4 @@ pub struct JobRecord {
     pub payload: Value,
     /// What the handler gave, once it succeeded.
     pub result: Option<Value>,
-}
-
-/// A paid call as the ledger keeps it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LedgerEntry {
-    /// The job it was made for.
-    pub job_id: JobId,
-    /// The attempt that made it.
-    pub attempt: i64,
-    /// The step it was for, if any.
-    pub step: Option<String>,
-    /// On whose behalf.
-    pub tenant: Tenant,
-    /// When it was booked.
-    pub at: Timestamp,
-    /// What it used.
-    pub usage: Usage,
 }

@@ -10,6 +10,7 @@ pub mod fingerprint;
 pub mod gate;
 pub mod handler;
 pub mod job;
+pub mod ledger;
 pub mod lifecycle;
 pub mod lock;
 pub mod model;

@@ -168,7 +168,7 @@ fn save_step(job: &Job, token: LeaseToken, usage: &[Usage], now: Timestamp) -> R
     let (lease, _) = current(job, token)?;
     let until = lease.until;
     let mut change = Change::of(job, now);
-    change.book(usage, false);
+    change.book(usage, true);
     Ok(change.answer(Answer::Held { until }))
 }
 
@@ -188,7 +188,7 @@ fn succeed(job: &Job, token: LeaseToken, usage: &[Usage], now: Timestamp) -> Res
     };
     if rises {
         let mut change = Change::of(job, now);
-        change.book(usage, false);
+        change.book(usage, true);
         change.job.counters.lost = change.job.counters.lost.saturating_sub(1);
         succeed(&mut change);
         return Ok(change.answer(Answer::Done));
@@ -215,7 +215,7 @@ fn settle(
     let late = lease.deadline <= now && outcome != Outcome::Succeeded;
     let mut change = Change::of(job, now);
     // What the attempt paid for is lost with it, unless a step or the result keeps it.
-    change.book(usage, cancel_requested || outcome != Outcome::Succeeded);
+    change.book(usage, !cancel_requested && outcome == Outcome::Succeeded);
     if cancel_requested {
         change.cancel_attempt();
         return Ok(change.answer(Answer::Cancelled));

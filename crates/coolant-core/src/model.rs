@@ -5,6 +5,7 @@
 //!
 //! Elsewhere: what a change does (`lifecycle`), what the calls promise (`store`).
 
+mod ledger;
 mod locks;
 mod processes;
 mod read;
@@ -18,9 +19,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::Value;
+use uuid::Uuid;
 
 use crate::fingerprint::Fingerprint;
-use crate::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
+use crate::job::{Attempt, Job, JobId, JobRecord, Step};
+use crate::ledger::LedgerEntry;
 use crate::lifecycle::Refusal;
 use crate::lock::Lock;
 use crate::names::{IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
@@ -113,6 +116,8 @@ struct State {
     locks: BTreeMap<LockName, Lock>,
     asked: BTreeMap<(Queue, Option<JobType>), Timestamp>,
     processes: BTreeMap<ProcessId, Timestamp>,
+    /// Paid calls of no job.
+    loose: Vec<(Uuid, Queue, LedgerEntry)>,
 }
 
 /// A job and what belongs to it.

@@ -19,9 +19,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::failure::FailureClass;
-use crate::job::{
-    Attempt, Counters, Job, JobId, JobRecord, JobSpec, JobState, Lease, LedgerEntry, Status, Step, Wait,
-};
+use crate::job::{Attempt, Counters, Job, JobId, JobRecord, JobSpec, JobState, Lease, Status, Step, Wait};
+use crate::ledger::{LedgerEntry, LedgerStore};
 use crate::lifecycle::{Answer, Event, Refusal};
 use crate::lock::LockStore;
 use crate::money::{Money, UsageTotals};
@@ -276,12 +275,34 @@ pub struct Stats {
     pub paid_calls: i64,
     /// What they cost.
     pub spent: Money,
-    /// What idempotency, steps and content hashes saved within the window.
-    pub saved: Money,
+    /// What was saved within the window, by what saved it.
+    pub saved: Saved,
     /// Starts refused by a cooldown or a closure within the window.
     pub blocked_calls: i64,
     /// Paid for output that no attempt kept, by attempts that ended within the window.
     pub wasted: Money,
+}
+
+/// Money that was not spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Saved {
+    /// Submits that found their work done.
+    pub by_keys: Money,
+    /// Steps that later attempts got back.
+    pub by_steps: Money,
+    /// Content that had been embedded before.
+    pub by_content: Money,
+    /// Starts that a cooldown refused, had each cost as much as the attempts before. An estimate, so that
+    /// [`Self::total`] is without it.
+    pub by_cooldowns: Money,
+}
+
+impl Saved {
+    /// What surely would have been paid again.
+    #[must_use]
+    pub const fn total(&self) -> Money {
+        self.by_keys.plus(self.by_steps).plus(self.by_content)
+    }
 }
 
 /// Something counted by the minute.
@@ -293,8 +314,15 @@ pub enum Counter {
     Conflicts,
     /// A start was refused by a cooldown or a closure.
     BlockedStarts,
-    /// Nano-dollars not paid again.
-    SavedNanos,
+    /// Nano-dollars not paid again, since a submit found its work done.
+    SavedByKeys,
+    /// Nano-dollars not paid again, since a later attempt got back finished steps.
+    SavedBySteps,
+    /// Nano-dollars not paid, since content had been embedded before.
+    SavedByContent,
+    /// Nano-dollars that starts refused by a cooldown would have cost, had each cost as much as the attempts
+    /// before: an estimate.
+    SavedByCooldowns,
 }
 
 impl Counter {
@@ -305,7 +333,10 @@ impl Counter {
             Self::Duplicates => "duplicates",
             Self::Conflicts => "conflicts",
             Self::BlockedStarts => "blocked_starts",
-            Self::SavedNanos => "saved_nanos",
+            Self::SavedByKeys => "saved_nanos",
+            Self::SavedBySteps => "saved_steps_nanos",
+            Self::SavedByContent => "saved_content_nanos",
+            Self::SavedByCooldowns => "saved_cooldown_nanos",
         }
     }
 }
@@ -385,9 +416,9 @@ pub enum RedriveState {
     Stopped,
 }
 
-/// Keeps jobs, schedules, leaky locks and processes. See the module for what every store holds to.
+/// Keeps jobs, schedules, leaky locks, processes and the ledger. See the module for what every store holds to.
 #[async_trait]
-pub trait Store: ScheduleStore + LockStore + ProcessStore {
+pub trait Store: ScheduleStore + LockStore + ProcessStore + LedgerStore {
     /// The store's time.
     async fn now(&self) -> StoreResult<Timestamp>;
 
@@ -400,7 +431,7 @@ pub trait Store: ScheduleStore + LockStore + ProcessStore {
     /// `Created` as the first time. [`IfFailed::Retry`] reopens a failed job, never a cancelled one.
     /// `Existing` counts as [`Counter::Duplicates`] and `Conflict` as [`Counter::Conflicts`], in the queue
     /// of the key's job. What a cooldown refuses, here or in [`Store::apply`], counts as
-    /// [`Counter::BlockedStarts`].
+    /// [`Counter::BlockedStarts`], and what it would have cost as [`Counter::SavedByCooldowns`].
     async fn submit(&self, jobs: Vec<NewJob>) -> StoreResult<Vec<Submitted>>;
 
     /// Gives jobs to a worker: those whose instant has come, higher priority first, then the earlier
@@ -417,7 +448,8 @@ pub trait Store: ScheduleStore + LockStore + ProcessStore {
     /// With a change go, in one transaction: its attempt's row, its step, its result, one ledger row for
     /// each paid call, its audit entry. `Answer::Already` writes nothing. A step that the same attempt saved
     /// before is a repetition: answered `Held`, nothing written or booked again; one of an earlier attempt
-    /// is replaced. A beat that another job of its lock key bars (`lifecycle::bars`) is refused as
+    /// is replaced, and its calls are wasted: they are marked so, and what they cost is added to the job's waste.
+    /// A beat that another job of its lock key bars (`lifecycle::bars`) is refused as
     /// `LeaseLost`.
     async fn apply(&self, changes: Vec<JobChange>) -> StoreResult<Vec<Result<Applied, Refusal>>>;
 

@@ -6,9 +6,9 @@ use coolant_core::usage::{Reading, Tier, find, read};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-fn counts(reported: Value) -> [i64; 6] {
+fn counts(reported: &Value) -> [i64; 6] {
     let Reading { input, cached, cache_write, cache_write_1h, output, reasoning, .. } =
-        read(&reported).unwrap();
+        read(reported).unwrap();
     [input, cached, cache_write, cache_write_1h, output, reasoning]
 }
 
@@ -20,7 +20,7 @@ fn openai_chat_counts_the_cache_and_the_reasoning_inside() {
         "completion_tokens_details": {"reasoning_tokens": 192, "audio_tokens": 0,
             "accepted_prediction_tokens": 5, "rejected_prediction_tokens": 7},
     });
-    assert_eq!(counts(reported), [2006, 1920, 40, 0, 300, 192]);
+    assert_eq!(counts(&reported), [2006, 1920, 40, 0, 300, 192]);
 }
 
 #[test]
@@ -29,13 +29,13 @@ fn openai_responses_count_the_cache_inside() {
         "input_tokens": 75, "input_tokens_details": {"cached_tokens": 32},
         "output_tokens": 1186, "output_tokens_details": {"reasoning_tokens": 1024}, "total_tokens": 1261,
     });
-    assert_eq!(counts(reported), [75, 32, 0, 0, 1186, 1024]);
+    assert_eq!(counts(&reported), [75, 32, 0, 0, 1186, 1024]);
 }
 
 #[test]
 fn embeddings_have_no_output() {
-    assert_eq!(counts(json!({"prompt_tokens": 8, "total_tokens": 8})), [8, 0, 0, 0, 0, 0]);
-    assert_eq!(counts(json!({"total_tokens": 8})), [8, 0, 0, 0, 0, 0]);
+    assert_eq!(counts(&json!({"prompt_tokens": 8, "total_tokens": 8})), [8, 0, 0, 0, 0, 0]);
+    assert_eq!(counts(&json!({"total_tokens": 8})), [8, 0, 0, 0, 0, 0]);
 }
 
 #[test]
@@ -45,68 +45,68 @@ fn anthropic_counts_the_cache_beside_the_input() {
         "cache_creation": {"ephemeral_5m_input_tokens": 148, "ephemeral_1h_input_tokens": 100},
         "output_tokens": 503, "service_tier": "standard", "server_tool_use": {"web_search_requests": 0},
     });
-    assert_eq!(counts(reported), [2098, 1800, 248, 100, 503, 0]);
-    assert_eq!(counts(json!({"input_tokens": 5, "output_tokens": 2})), [5, 0, 0, 0, 2, 0]);
+    assert_eq!(counts(&reported), [2098, 1800, 248, 100, 503, 0]);
+    assert_eq!(counts(&json!({"input_tokens": 5, "output_tokens": 2})), [5, 0, 0, 0, 2, 0]);
     let split_alone =
         json!({"input_tokens": 5, "output_tokens": 2, "cache_creation": {"ephemeral_5m_input_tokens": 7}});
-    assert_eq!(counts(split_alone), [12, 0, 7, 0, 2, 0]);
+    assert_eq!(counts(&split_alone), [12, 0, 7, 0, 2, 0]);
 }
 
 #[test]
 fn bedrock_counts_the_cache_beside_the_input() {
     let reported = json!({"inputTokens": 12, "outputTokens": 40, "totalTokens": 1076,
         "cacheReadInputTokens": 1000, "cacheWriteInputTokens": 24});
-    assert_eq!(counts(reported), [1036, 1000, 24, 0, 40, 0]);
+    assert_eq!(counts(&reported), [1036, 1000, 24, 0, 40, 0]);
 }
 
 #[test]
 fn gemini_counts_the_cache_inside_and_the_thoughts_beside() {
     let reported = json!({"promptTokenCount": 1200, "cachedContentTokenCount": 1000, "candidatesTokenCount": 80,
         "thoughtsTokenCount": 300, "toolUsePromptTokenCount": 20, "totalTokenCount": 1600});
-    assert_eq!(counts(reported), [1220, 1000, 0, 0, 380, 300]);
-    assert_eq!(counts(json!({"promptTokenCount": 9, "totalTokenCount": 9})), [9, 0, 0, 0, 0, 0]);
+    assert_eq!(counts(&reported), [1220, 1000, 0, 0, 380, 300]);
+    assert_eq!(counts(&json!({"promptTokenCount": 9, "totalTokenCount": 9})), [9, 0, 0, 0, 0, 0]);
 }
 
 #[test]
 fn groq_and_mistral_report_as_openai_does() {
     let groq = json!({"queue_time": 0.03, "prompt_tokens": 24, "prompt_time": 0.0002, "completion_tokens": 377,
         "completion_time": 0.5, "total_tokens": 401, "total_time": 0.5});
-    assert_eq!(counts(groq), [24, 0, 0, 0, 377, 0]);
+    assert_eq!(counts(&groq), [24, 0, 0, 0, 377, 0]);
     let mistral =
         json!({"prompt_tokens": 14, "completion_tokens": 3, "total_tokens": 17, "prompt_audio_seconds": {}});
-    assert_eq!(counts(mistral), [14, 0, 0, 0, 3, 0]);
+    assert_eq!(counts(&mistral), [14, 0, 0, 0, 3, 0]);
 }
 
 #[test]
 fn xai_counts_reasoning_beside_the_completion_and_its_total_says_so() {
     let reported = json!({"prompt_tokens": 32, "completion_tokens": 9, "total_tokens": 135,
         "completion_tokens_details": {"reasoning_tokens": 94}});
-    assert_eq!(counts(reported), [32, 0, 0, 0, 103, 94]);
+    assert_eq!(counts(&reported), [32, 0, 0, 0, 103, 94]);
 }
 
 #[test]
 fn deepseek_names_its_cache_hits() {
     let reported = json!({"prompt_tokens": 100, "prompt_cache_hit_tokens": 64, "prompt_cache_miss_tokens": 36,
         "completion_tokens": 5, "total_tokens": 105});
-    assert_eq!(counts(reported), [100, 64, 0, 0, 5, 0]);
+    assert_eq!(counts(&reported), [100, 64, 0, 0, 5, 0]);
 }
 
 #[test]
 fn cohere_counts_what_is_billed() {
     let chat = json!({"billed_units": {"input_tokens": 17.0, "output_tokens": 12.0},
         "tokens": {"input_tokens": 215.0, "output_tokens": 64.0}});
-    assert_eq!(counts(chat), [17, 0, 0, 0, 12, 0]);
-    assert_eq!(counts(json!({"billed_units": {"input_tokens": 3}})), [3, 0, 0, 0, 0, 0]);
+    assert_eq!(counts(&chat), [17, 0, 0, 0, 12, 0]);
+    assert_eq!(counts(&json!({"billed_units": {"input_tokens": 3}})), [3, 0, 0, 0, 0, 0]);
     let free =
         json!({"billed_units": {"search_units": 1}, "tokens": {"input_tokens": 9, "output_tokens": 1}});
-    assert_eq!(counts(free), [9, 0, 0, 0, 1, 0]);
+    assert_eq!(counts(&free), [9, 0, 0, 0, 1, 0]);
 }
 
 #[test]
 fn ollama_counts_beside_its_answer() {
     let body = json!({"model": "llama3.2", "done": true, "prompt_eval_count": 26, "eval_count": 259});
-    assert_eq!(counts(find(&body).unwrap().clone()), [26, 0, 0, 0, 259, 0]);
-    assert_eq!(counts(json!({"prompt_eval_count": 8})), [8, 0, 0, 0, 0, 0]);
+    assert_eq!(counts(find(&body).unwrap()), [26, 0, 0, 0, 259, 0]);
+    assert_eq!(counts(&json!({"prompt_eval_count": 8})), [8, 0, 0, 0, 0, 0]);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn the_usage_of_an_answer_is_found_where_it_is() {
     let gemini = json!({"candidates": [], "usageMetadata": {"promptTokenCount": 1}});
     let cohere = json!({"id": "x", "embeddings": [], "meta": {"billed_units": {"input_tokens": 1}}});
     for body in [openai, gemini, cohere] {
-        assert_eq!(counts(find(&body).unwrap().clone())[0], 1, "{body}");
+        assert_eq!(counts(find(&body).unwrap())[0], 1, "{body}");
     }
     assert_eq!(find(&json!({"usage": null, "error": {}})), None);
     assert_eq!(read(&json!("prompt_tokens")), None);
@@ -125,9 +125,9 @@ fn the_usage_of_an_answer_is_found_where_it_is() {
 #[test]
 fn nonsense_is_no_count() {
     let reported = json!({"prompt_tokens": -5, "completion_tokens": "many", "prompt_tokens_details": []});
-    assert_eq!(counts(reported), [0; 6]);
-    assert_eq!(counts(json!({"prompt_tokens": 1e300, "completion_tokens": 2.6})), [i64::MAX, 0, 0, 0, 3, 0]);
-    assert_eq!(counts(json!({"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 9}}))[0], 9);
+    assert_eq!(counts(&reported), [0; 6]);
+    assert_eq!(counts(&json!({"prompt_tokens": 1e300, "completion_tokens": 2.6})), [i64::MAX, 0, 0, 0, 3, 0]);
+    assert_eq!(counts(&json!({"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 9}}))[0], 9);
 }
 
 #[test]

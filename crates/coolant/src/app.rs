@@ -61,15 +61,21 @@ impl App {
         let store = SqlStore::open(&settings.store, Options { migrate, ..Options::default() }).await?;
         let embedder = coolant_ai::embed::build(&settings.embedding)?;
         let program = std::env::current_exe().map_err(StartError::Program)?;
-        let pipeline = Pipeline::new(Arc::new(reader(program, &settings)), embedder);
+        let prices = settings.prices.clone();
+        let pipeline = Pipeline::new(Arc::new(reader(program, &settings)), embedder, prices.clone());
         let documents: Arc<dyn DocumentStore> = Arc::clone(&store) as _;
         let bell = Bell::default();
         let engine = Engine::new(engine::Parts {
             store: Arc::clone(&store) as Arc<dyn Store>,
             documents: Arc::clone(&documents),
-            searcher: Arc::new(IndexSearcher(Search::new(documents, Arc::clone(&pipeline)))),
+            searcher: Arc::new(IndexSearcher(Search::new(
+                documents,
+                Arc::clone(&store) as _,
+                Arc::clone(&pipeline),
+            ))),
             bell: bell.clone(),
             payload_checks: PayloadChecks::built_in(),
+            prices: prices.clone(),
             pipeline: engine::Pipeline {
                 version: pipeline.version(),
                 upstreams: pipeline
@@ -95,7 +101,8 @@ impl App {
             .bell(self.bell.clone())
             .concurrency(self.settings.concurrency)
             .drain(self.settings.drain)
-            .handler(DocumentIndex::new(documents, Arc::clone(&self.pipeline)))
+            .prices(self.settings.prices.clone())
+            .handler(DocumentIndex::new(documents, Arc::clone(&self.store) as _, Arc::clone(&self.pipeline)))
     }
 
     /// What makes vectors, for people: `local/lexical-1`.

@@ -222,6 +222,7 @@ fn sql_takes_what_the_engine_takes_and_refuses_what_it_refuses_by_the_same_name(
             documents: Arc::new(MemoryDocuments::default()),
             searcher: Arc::new(OneHit),
             bell: Bell::default(),
+            prices: coolant_core::prices::Prices::built_in(),
             payload_checks: PayloadChecks::built_in(),
             pipeline: Pipeline::default(),
         });

@@ -72,6 +72,7 @@ pub(crate) fn success(claimed: &Claimed) -> JobChange {
         input_tokens: 1000,
         output_tokens: 100,
         cost: Some(Money::from_nanos(560_000)),
+        ..Usage::default()
     };
     let token = claimed.lease.token;
     let event = Event::Succeed { token, result: json!({ "summary": "y".repeat(100) }), usage: vec![usage] };

@@ -133,6 +133,7 @@ pub(super) fn paid(nanos: i64) -> Usage {
         input_tokens: 10,
         output_tokens: 2,
         cost: Some(Money::from_nanos(nanos)),
+        ..Usage::default()
     }
 }
 

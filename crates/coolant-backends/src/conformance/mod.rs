@@ -22,6 +22,7 @@ mod claim;
 mod history;
 mod kit;
 pub mod leaky;
+mod ledger;
 mod lock;
 mod odd;
 mod processes;
@@ -152,6 +153,16 @@ cases! { $
         steps_survive_a_reopening,
         every_paid_call_has_a_ledger_row,
         attempts_are_the_history_of_a_job;
+    ledger:
+        everything_about_a_paid_call_comes_back,
+        a_call_of_no_use_is_wasted_also_within_a_step,
+        a_step_that_is_paid_again_was_wasted_before,
+        calls_of_no_job_are_booked_once,
+        the_ledger_comes_newest_first_in_pages_without_gaps,
+        every_filter_of_the_ledger_filters,
+        the_ledger_adds_up_by_whatever_is_asked,
+        sums_of_the_ledger_stop_at_the_largest_amount,
+        a_start_that_a_cooldown_refuses_is_counted_at_what_it_would_have_cost;
     sweep:
         the_sweep_ends_what_time_has_ended,
         the_sweep_leaves_alone_what_may_still_run,

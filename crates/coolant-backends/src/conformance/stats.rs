@@ -71,15 +71,22 @@ pub(super) async fn the_metrics_forget_what_is_older_than_the_window(s: Subject)
 
 pub(super) async fn counters_add_up(s: Subject) {
     let q = || queue("default");
-    s.store.count(vec![(Counter::BlockedStarts, q(), 2), (Counter::SavedNanos, q(), 1_000)]).await.unwrap();
+    s.store.count(vec![(Counter::BlockedStarts, q(), 2), (Counter::SavedByKeys, q(), 1_000)]).await.unwrap();
     s.twin
         .count(vec![(Counter::BlockedStarts, q(), 3), (Counter::BlockedStarts, queue("other"), 7)])
         .await
         .unwrap();
+    let saved = [(Counter::SavedBySteps, 20), (Counter::SavedByContent, 3), (Counter::SavedByCooldowns, 7)];
+    s.store.count(saved.map(|(counter, nanos)| (counter, q(), nanos)).to_vec()).await.unwrap();
     s.store.count(vec![(Counter::Duplicates, q(), 1), (Counter::Duplicates, q(), 1)]).await.unwrap();
     s.store.count(Vec::new()).await.unwrap();
     let all = s.stats().await;
-    assert_eq!((all.blocked_calls, all.saved.as_nanos(), all.duplicate_request_count), (12, 1_000, 2));
+    assert_eq!(
+        (all.blocked_calls, all.saved.total().as_nanos(), all.duplicate_request_count),
+        (12, 1_023, 2)
+    );
+    assert_eq!((all.saved.by_keys.as_nanos(), all.saved.by_steps.as_nanos()), (1_000, 20));
+    assert_eq!((all.saved.by_content.as_nanos(), all.saved.by_cooldowns.as_nanos()), (3, 7));
     let own = s.store.stats(Some(&q()), secs(3600)).await.unwrap();
     assert_eq!(own.blocked_calls, 5);
 }

@@ -91,7 +91,7 @@ pub(super) async fn every_paid_call_has_a_ledger_row(s: Subject) {
     assert_eq!(usages, [paid(1), paid(2), paid(4), unpriced]);
     let steps: Vec<_> = ledger.iter().map(|entry| entry.step.as_deref()).collect();
     assert_eq!(steps, [Some("embed"), Some("embed"), None, None]);
-    assert!(ledger.iter().all(|entry| (entry.job_id, entry.attempt) == (id(1), 1)));
+    assert!(ledger.iter().all(|entry| (entry.job_id, entry.attempt) == (Some(id(1)), 1)));
     assert_eq!((ledger[0].tenant.as_str(), ledger[3].at), ("default", s.now()));
     let totals = UsageTotals {
         calls: 4,

@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coolant_core::job::{Job, JobId, LeaseToken, Status};
+use coolant_core::job::{Job, JobId, LeaseToken, Outcome, Status};
+use coolant_core::ledger::LedgerEntry;
 use coolant_core::lifecycle::{AttemptEnd, Event, Refusal, Transition, bars, needs_lock, on};
-use coolant_core::money::{Usage, UsageTotals};
-use coolant_core::store::{Applied, AuditEntry, ClaimRequest, Counter, JobChange, StoreResult};
+use coolant_core::money::{Money, Usage, UsageTotals};
+use coolant_core::store::{Applied, AuditEntry, ClaimRequest, JobChange, StoreResult};
 use coolant_core::time::Timestamp;
 use uuid::Uuid;
 
 use crate::conn::{Columns, Conn, Kind, Value};
 use crate::sql::codec::to_json;
 use crate::sql::counters::Tally;
-use crate::sql::{claim, jobs, operation};
+use crate::sql::stats::sum;
+use crate::sql::{claim, jobs, ledger, operation};
 
 /// Rows that changes leave beside the jobs themselves.
 #[derive(Default)]
@@ -24,6 +26,7 @@ pub(crate) struct Effects {
     steps: BTreeMap<(JobId, String), Vec<Value>>,
     results: Vec<Vec<Value>>,
     ledger: Vec<Vec<Value>>,
+    superseded: Vec<(JobId, String, i64)>,
     audit: Vec<AuditEntry>,
 }
 
@@ -62,31 +65,31 @@ impl Effects {
         ]);
     }
 
-    fn book(&mut self, job: &Job, token: LeaseToken, step: Option<&str>, usage: &[Usage], now: Timestamp) {
-        for call in usage {
-            self.ledger.push(vec![
-                Uuid::now_v7().to_string().into(),
-                job.id.to_string().into(),
-                token.0.into(),
-                step.into(),
-                job.spec.tenant.as_str().into(),
-                job.spec.queue.as_str().into(),
-                now.as_millis().into(),
-                call.upstream.as_deref().into(),
-                call.model.as_deref().into(),
-                call.input_tokens.into(),
-                call.output_tokens.into(),
-                call.cost.map(coolant_core::money::Money::as_nanos).into(),
-            ]);
+    fn book(&mut self, job: &Job, paid: Paid<'_>, now: Timestamp) -> StoreResult<()> {
+        for usage in paid.calls {
+            let entry = LedgerEntry {
+                job_id: Some(job.id),
+                job_type: Some(job.spec.job_type.clone()),
+                attempt: paid.token.0,
+                step: paid.step.map(str::to_owned),
+                tenant: job.spec.tenant.clone(),
+                at: now,
+                wasted: usage.is_wasted(paid.kept),
+                usage: usage.clone(),
+            };
+            self.ledger.push(ledger::row(Uuid::now_v7(), &job.spec.queue, &entry)?);
         }
+        Ok(())
     }
 
     /// What an event carries besides its decision.
-    fn carry(&mut self, event: &Event, job: &Job, now: Timestamp) -> StoreResult<()> {
+    fn carry(&mut self, event: &Event, transition: &Transition, now: Timestamp) -> StoreResult<()> {
+        let job = &transition.job;
+        let kept = transition.ended.as_ref().is_none_or(|end| end.outcome == Outcome::Succeeded);
         match event {
             Event::SaveStep { token, name, output, usage } => {
                 let output = to_json(output)?;
-                self.book(job, *token, Some(name), usage, now);
+                self.book(job, Paid { token: *token, step: Some(name), calls: usage, kept: true }, now)?;
                 let row = vec![
                     job.id.to_string().into(),
                     name.as_str().into(),
@@ -98,17 +101,28 @@ impl Effects {
                 self.steps.insert((job.id, name.clone()), row);
             }
             Event::Succeed { token, result, usage } => {
-                self.book(job, *token, None, usage, now);
+                self.book(job, Paid { token: *token, step: None, calls: usage, kept }, now)?;
                 if job.status() == Status::Succeeded {
                     self.results.push(vec![job.id.to_string().into(), to_json(result)?.into()]);
                 }
             }
             Event::Fail { token, usage, .. } | Event::Defer { token, usage, .. } => {
-                self.book(job, *token, None, usage, now);
+                self.book(job, Paid { token: *token, step: None, calls: usage, kept }, now)?;
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Notes a step as saved. If an earlier attempt had saved it, what that one paid was wasted.
+    fn supersede(&mut self, id: JobId, event: &Event, saved: &mut Saved, transition: &mut Transition) {
+        let Event::SaveStep { token, name, usage, .. } = event else { return };
+        let cost = usage.iter().filter(|call| !call.is_wasted(true)).filter_map(|call| call.cost);
+        let cost = cost.fold(Money::default(), Money::plus);
+        if let Some((_, before)) = saved.insert((id, name.clone()), (token.0, cost)) {
+            transition.job.usage.wasted = transition.job.usage.wasted.plus(before);
+            self.superseded.push((id, name.clone(), token.0));
+        }
     }
 
     /// Writes everything.
@@ -131,7 +145,9 @@ impl Effects {
             self.ended,
         )
         .await?;
-        save_usage(conn, self.used, self.ledger).await?;
+        save_usage(conn, self.used).await?;
+        ledger::waste(conn, self.superseded).await?;
+        ledger::insert(conn, self.ledger).await?;
         conn.execute_rows(
             "INSERT INTO steps (job_id, name, bytes, output, finished_at, attempt) \
              SELECT id, name, bytes, output, at, number FROM {rows} WHERE true \
@@ -185,26 +201,17 @@ const USED: Columns<'_> = &[
     ("cost", Kind::Int),
     ("wasted", Kind::Int),
 ];
-const LEDGER: Columns<'_> = &[
-    ("id", Kind::Text),
-    ("job_id", Kind::Text),
-    ("attempt", Kind::Int),
-    ("step", Kind::Text),
-    ("tenant", Kind::Text),
-    ("queue", Kind::Text),
-    ("at", Kind::Int),
-    ("upstream", Kind::Text),
-    ("model", Kind::Text),
-    ("input_tokens", Kind::Int),
-    ("output_tokens", Kind::Int),
-    ("cost_nanos", Kind::Int),
-];
+/// Paid calls of an event.
+#[derive(Clone, Copy)]
+struct Paid<'a> {
+    token: LeaseToken,
+    step: Option<&'a str>,
+    calls: &'a [Usage],
+    /// Whether the step or the result keeps what they gave.
+    kept: bool,
+}
 
-async fn save_usage(
-    conn: &mut Conn,
-    used: BTreeMap<(JobId, i64), UsageTotals>,
-    ledger: Vec<Vec<Value>>,
-) -> StoreResult<()> {
+async fn save_usage(conn: &mut Conn, used: BTreeMap<(JobId, i64), UsageTotals>) -> StoreResult<()> {
     let used = used
         .into_iter()
         .map(|((id, number), totals)| {
@@ -220,7 +227,7 @@ async fn save_usage(
         })
         .collect();
     // Sums stop at the largest number there is instead of failing the whole group.
-    let sum = |column: &str, more: &str| {
+    let added = |column: &str, more: &str| {
         format!(
             "{column} = CASE WHEN attempts.{column} > {max} - r.{more} THEN {max} \
              ELSE attempts.{column} + r.{more} END",
@@ -228,26 +235,17 @@ async fn save_usage(
         )
     };
     let sums = [
-        sum("calls", "calls"),
-        sum("input_tokens", "input"),
-        sum("output_tokens", "output"),
-        sum("cost_nanos", "cost"),
-        sum("wasted_nanos", "wasted"),
+        added("calls", "calls"),
+        added("input_tokens", "input"),
+        added("output_tokens", "output"),
+        added("cost_nanos", "cost"),
+        added("wasted_nanos", "wasted"),
     ]
     .join(", ");
     let text = format!(
         "UPDATE attempts SET {sums} {{from_rows}} WHERE attempts.job_id = r.id AND attempts.number = r.number"
     );
     conn.execute_rows(&text, &[], USED, used).await?;
-    conn.execute_rows(
-        "INSERT INTO ledger (id, job_id, attempt, step, tenant, queue, at, upstream, model, input_tokens, \
-         output_tokens, cost_nanos) SELECT id, job_id, attempt, step, tenant, queue, at, upstream, model, \
-         input_tokens, output_tokens, cost_nanos FROM {rows}",
-        &[],
-        LEDGER,
-        ledger,
-    )
-    .await?;
     Ok(())
 }
 
@@ -271,13 +269,14 @@ pub(crate) async fn apply(
         let barred = is_barred(conn, job, event, &found, now).await?;
         let decision = if barred { Err(Refusal::LeaseLost) } else { on(job, event, now) };
         match decision {
-            Ok(transition) if is_repeated_step(*job_id, event, &mut saved) => {
+            Ok(transition) if is_repeated_step(*job_id, event, &saved) => {
                 answers.push(Ok(Applied { job: job.clone(), answer: transition.answer }));
             }
-            Ok(transition) => {
+            Ok(mut transition) => {
+                effects.supersede(*job_id, event, &mut saved, &mut transition);
                 effects.add(job, &transition, now)?;
                 if transition.job.version != job.version {
-                    effects.carry(event, &transition.job, now)?;
+                    effects.carry(event, &transition, now)?;
                     effects.audit.extend(audit.clone().map(|audit| AuditEntry { at: now, ..audit }));
                 }
                 found.insert(*job_id, transition.job.clone());
@@ -285,7 +284,7 @@ pub(crate) async fn apply(
             }
             Err(refusal) => {
                 if matches!(refusal, Refusal::CoolingDown { .. }) {
-                    tally.add(Counter::BlockedStarts, &job.spec.queue, 1);
+                    tally.block(job);
                 }
                 answers.push(Err(refusal));
             }
@@ -311,16 +310,17 @@ async fn is_barred(
     Ok(by_one_in_hand || !claim::has_lock_key(conn, job, now).await?)
 }
 
+/// Steps that are there: the attempt that saved each, and what its calls cost that are not wasted yet.
+type Saved = BTreeMap<(JobId, String), (i64, Money)>;
+
 /// A worker that repeats a step whose answer it missed has paid once: the second report changes nothing.
-fn is_repeated_step(id: JobId, event: &Event, saved: &mut BTreeSet<(JobId, String, i64)>) -> bool {
-    matches!(event, Event::SaveStep { token, name, .. } if !saved.insert((id, name.clone(), token.0)))
+fn is_repeated_step(id: JobId, event: &Event, saved: &Saved) -> bool {
+    matches!(event, Event::SaveStep { token, name, .. }
+        if saved.get(&(id, name.clone())).is_some_and(|(attempt, _)| *attempt == token.0))
 }
 
-/// Steps that these changes would save and that are there already, with the attempt that saved them.
-async fn steps_of_changes(
-    conn: &mut Conn,
-    changes: &[&JobChange],
-) -> StoreResult<BTreeSet<(JobId, String, i64)>> {
+/// Steps that these changes would save and that are there already.
+async fn steps_of_changes(conn: &mut Conn, changes: &[&JobChange]) -> StoreResult<Saved> {
     let rows: Vec<Vec<Value>> = changes
         .iter()
         .filter_map(|change| match &change.event {
@@ -331,11 +331,17 @@ async fn steps_of_changes(
         })
         .collect();
     let columns = &[("id", Kind::Text), ("name", Kind::Text)];
-    let text =
-        "SELECT t.job_id, t.name, t.attempt FROM {rows} JOIN steps t ON t.job_id = r.id AND t.name = r.name";
-    let rows = conn.query_rows(text, &[], columns, rows).await?;
+    let text = format!(
+        "SELECT t.job_id, t.name, t.attempt, (SELECT {} FROM ledger l WHERE l.job_id = t.job_id \
+         AND l.step = t.name AND l.wasted = 0) FROM {{rows}} JOIN steps t ON t.job_id = r.id AND t.name = r.name",
+        sum("l.cost_nanos")
+    );
+    let rows = conn.query_rows(&text, &[], columns, rows).await?;
     rows.into_iter()
-        .map(|mut row| Ok((crate::sql::codec::job_id(&row.text()?)?, row.text()?, row.int()?)))
+        .map(|mut row| {
+            let step = (crate::sql::codec::job_id(&row.text()?)?, row.text()?);
+            Ok((step, (row.int()?, Money::from_nanos(row.int()?))))
+        })
         .collect()
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use coolant_core::job::Job;
 use coolant_core::names::Queue;
 use coolant_core::store::{Counter, StoreResult};
 use coolant_core::time::Timestamp;
@@ -25,6 +26,12 @@ pub(crate) struct Tally(BTreeMap<(Queue, Counter), i64>);
 impl Tally {
     pub(crate) fn add(&mut self, counter: Counter, queue: &Queue, value: i64) {
         *self.0.entry((queue.clone(), counter)).or_default() += value;
+    }
+
+    /// A start of a job that its cooldown refused, and what it would have cost.
+    pub(crate) fn block(&mut self, job: &Job) {
+        self.add(Counter::BlockedStarts, &job.spec.queue, 1);
+        self.add(Counter::SavedByCooldowns, &job.spec.queue, job.mean_cost().as_nanos());
     }
 
     /// Adds it. `shard` is the writer's own, so that writers side by side never wait for a row.

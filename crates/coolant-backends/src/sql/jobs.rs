@@ -1,9 +1,9 @@
-//! Reading jobs, saving them, and what belongs to them: attempts, steps, results, the ledger.
+//! Reading jobs, saving them, and what belongs to them: attempts, steps, results.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
-use coolant_core::money::{Money, Usage, UsageTotals};
+use coolant_core::job::{Attempt, Job, JobId, JobRecord, Step};
+use coolant_core::money::{Money, UsageTotals};
 use coolant_core::names::{IdempotencyKey, Tenant};
 use coolant_core::store::{StoreError, StoreResult};
 use coolant_core::time::Timestamp;
@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 use crate::conn::{Columns, Conn, Kind, Row, Value};
 use crate::sql::codec::{
     FIXED_COLUMNS, JOB_COLUMNS, SPEC_COLUMNS, decode, from_json, from_maybe_json, job_columns, job_id,
-    maybe_at, name, outcome,
+    maybe_at, outcome,
 };
 
 const ID: Columns<'_> = &[("id", Kind::Text)];
@@ -195,28 +195,4 @@ pub(crate) async fn step_outputs(
         found.entry(id).or_default().insert(row.text()?, from_json(&row.text()?)?);
     }
     Ok(found)
-}
-
-pub(crate) async fn ledger(conn: &mut Conn, id: JobId) -> StoreResult<Vec<LedgerEntry>> {
-    let text = "SELECT attempt, step, tenant, at, upstream, model, input_tokens, output_tokens, cost_nanos \
-                FROM ledger WHERE job_id = $1 ORDER BY at, id";
-    let rows = conn.query(text, &[id.to_string().into()]).await?;
-    rows.into_iter()
-        .map(|mut row| {
-            Ok(LedgerEntry {
-                job_id: id,
-                attempt: row.int()?,
-                step: row.maybe_text()?,
-                tenant: name(Tenant::parse(row.text()?))?,
-                at: Timestamp::from_millis(row.int()?),
-                usage: Usage {
-                    upstream: row.maybe_text()?,
-                    model: row.maybe_text()?,
-                    input_tokens: row.int()?,
-                    output_tokens: row.int()?,
-                    cost: row.maybe_int()?.map(Money::from_nanos),
-                },
-            })
-        })
-        .collect()
 }

@@ -8,6 +8,7 @@ pub(crate) mod counters;
 pub(crate) mod documents;
 pub(crate) mod floor;
 pub(crate) mod jobs;
+pub(crate) mod ledger;
 pub(crate) mod locks;
 pub(crate) mod operation;
 pub(crate) mod processes;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use coolant_core::job::{JobId, JobRecord, Status};
 use coolant_core::money::Money;
 use coolant_core::names::Queue;
-use coolant_core::store::{Counter, DlqGroup, JobFilter, Page, Stats, StoreResult};
+use coolant_core::store::{Counter, DlqGroup, JobFilter, Page, Saved, Stats, StoreResult};
 use coolant_core::time::{Timestamp, millis_up};
 use coolant_core::view::{Phase, without_particulars};
 
@@ -194,7 +194,7 @@ pub(crate) async fn dlq_groups(
 
 /// The sum of an amount, each counted as nine million dollars at most: a sum that overflows would be an
 /// error of the whole answer.
-fn sum(column: &str) -> String {
+pub(crate) fn sum(column: &str) -> String {
     const MOST: &str = "9000000000000000";
     format!("CAST(coalesce(sum(CASE WHEN {column} > {MOST} THEN {MOST} ELSE {column} END), 0) AS BIGINT)")
 }
@@ -282,6 +282,12 @@ pub(crate) async fn stats(
             sum("a.wasted_nanos")
         ))
         .await?;
+    let [wasted_loose] = ask
+        .numbers(&format!(
+            "SELECT {} FROM ledger WHERE job_id = '' AND wasted <> 0 AND at >= {{since}}{{of_queue}}",
+            sum("cost_nanos")
+        ))
+        .await?;
     let [retry_count] = ask
         .numbers(
             "SELECT count(*) FROM attempts a JOIN jobs j ON j.id = a.job_id JOIN attempts b \
@@ -307,8 +313,15 @@ pub(crate) async fn stats(
         conflict_count: counters::sum(conn, Counter::Conflicts, queue, since).await?,
         paid_calls,
         spent: Money::from_nanos(spent),
-        saved: Money::from_nanos(counters::sum(conn, Counter::SavedNanos, queue, since).await?),
+        saved: Saved {
+            by_keys: Money::from_nanos(counters::sum(conn, Counter::SavedByKeys, queue, since).await?),
+            by_steps: Money::from_nanos(counters::sum(conn, Counter::SavedBySteps, queue, since).await?),
+            by_content: Money::from_nanos(counters::sum(conn, Counter::SavedByContent, queue, since).await?),
+            by_cooldowns: Money::from_nanos(
+                counters::sum(conn, Counter::SavedByCooldowns, queue, since).await?,
+            ),
+        },
         blocked_calls: counters::sum(conn, Counter::BlockedStarts, queue, since).await?,
-        wasted: Money::from_nanos(wasted),
+        wasted: Money::from_nanos(wasted.saturating_add(wasted_loose)),
     })
 }

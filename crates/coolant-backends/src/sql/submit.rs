@@ -76,8 +76,11 @@ pub(crate) async fn submit(
                 matches!(record.job.state, JobState::Failed { reopen: Reopen::From(at), .. } if at > now);
             let blocked =
                 outcome == SubmitOutcome::Existing && new.if_failed == IfFailed::Retry && is_cooling;
-            for counter in counter.into_iter().chain(blocked.then_some(Counter::BlockedStarts)) {
+            if let Some(counter) = counter {
                 tally.add(counter, &record.job.spec.queue, 1);
+            }
+            if blocked {
+                tally.block(&record.job);
             }
             Ok(Submitted { outcome, record: record.clone() })
         })

@@ -28,10 +28,11 @@ impl Change {
         Transition { job: self.job, ended: self.ended, answer }
     }
 
-    pub(super) fn book(&mut self, usage: &[Usage], wasted: bool) {
+    /// Books paid calls. `kept` says whether a step or the result keeps what they gave.
+    pub(super) fn book(&mut self, usage: &[Usage], kept: bool) {
         for call in usage {
             self.job.usage.add(call);
-            if wasted {
+            if call.is_wasted(kept) {
                 self.job.usage.wasted = self.job.usage.wasted.plus(call.cost.unwrap_or_default());
             }
         }

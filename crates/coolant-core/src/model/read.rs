@@ -8,7 +8,7 @@ use super::{Row, State};
 use crate::job::{Job, JobId, JobRecord, JobState, Outcome, Status, Step};
 use crate::money::Money;
 use crate::names::Queue;
-use crate::store::{Counter, DlqGroup, JobFilter, Page, Stats};
+use crate::store::{Counter, DlqGroup, JobFilter, Page, Saved, Stats};
 use crate::time::Timestamp;
 use crate::view::{Phase, without_particulars};
 
@@ -55,7 +55,12 @@ impl State {
             duplicate_request_count: counted(Counter::Duplicates),
             conflict_count: counted(Counter::Conflicts),
             blocked_calls: counted(Counter::BlockedStarts),
-            saved: Money::from_nanos(counted(Counter::SavedNanos)),
+            saved: Saved {
+                by_keys: Money::from_nanos(counted(Counter::SavedByKeys)),
+                by_steps: Money::from_nanos(counted(Counter::SavedBySteps)),
+                by_content: Money::from_nanos(counted(Counter::SavedByContent)),
+                by_cooldowns: Money::from_nanos(counted(Counter::SavedByCooldowns)),
+            },
             ..Stats::default()
         };
         let (mut ended, mut failed, mut durations) = (0_u32, 0_u32, Vec::new());
@@ -82,6 +87,13 @@ impl State {
             ended += 1;
             failed += u32::from(job.status() == Status::Failed);
             durations.extend(job.started_at.map(|start| end.since(start)));
+        }
+        let of_queue = |of: &Queue| queue.is_none_or(|queue| of == queue);
+        for (.., entry) in self.loose.iter().filter(|(_, of, entry)| of_queue(of) && within(entry.at)) {
+            stats.paid_calls += 1;
+            let cost = entry.usage.cost.unwrap_or_default();
+            stats.spent = stats.spent.plus(cost);
+            stats.wasted = stats.wasted.plus(if entry.wasted { cost } else { Money::default() });
         }
         if ended > 0 {
             stats.job_failure_rate = f64::from(failed) / f64::from(ended);

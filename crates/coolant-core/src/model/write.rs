@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Row, State};
 use crate::fingerprint::Fingerprint;
 use crate::gate::{Allowance, Gate, Gates};
-use crate::job::{Attempt, JobId, JobRecord, JobState, LeaseToken, LedgerEntry, Step};
+use crate::job::{Attempt, JobId, JobRecord, JobState, LeaseToken, Outcome, Step};
+use crate::ledger::LedgerEntry;
 use crate::lifecycle::{Answer, Event, Refusal, Transition, bars, on};
 use crate::money::{Money, Usage, UsageTotals};
 use crate::names::{LockKey, Queue, Tenant};
@@ -135,11 +136,20 @@ impl State {
             return Ok(Applied { job: row.job().clone(), answer });
         }
         let queue = row.job().spec.queue.clone();
-        let transition = on(row.job(), &event, now).inspect_err(|refusal| {
-            if let Refusal::CoolingDown { .. } = refusal {
-                self.count(Counter::BlockedStarts, queue, 1, now);
+        let mut transition = match on(row.job(), &event, now) {
+            Ok(transition) => transition,
+            Err(refusal) => {
+                if let Refusal::CoolingDown { .. } = refusal {
+                    let worth = row.job().mean_cost().as_nanos();
+                    self.count(Counter::BlockedStarts, queue.clone(), 1, now);
+                    if worth > 0 {
+                        self.count(Counter::SavedByCooldowns, queue, worth, now);
+                    }
+                }
+                return Err(refusal);
             }
-        })?;
+        };
+        supersede(row, &event, &mut transition);
         let applied = Applied { job: transition.job.clone(), answer: transition.answer.clone() };
         if transition.answer != Answer::Already {
             if let Some(row) = self.rows.get_mut(&job_id) {
@@ -215,6 +225,7 @@ impl Row {
     fn save(&mut self, transition: Transition, event: Event, now: Timestamp) {
         let spent = difference(transition.job.usage, self.job().usage);
         self.record.job = transition.job;
+        let ended = transition.ended.as_ref().map(|end| end.outcome);
         if let Some(end) = transition.ended
             && let Some(attempt) = self.attempts.get_mut(&end.number)
         {
@@ -234,14 +245,18 @@ impl Row {
             };
             self.attempts.insert(attempt.number, attempt);
         }
-        self.keep(event, now, spent);
+        let kept = ended.is_none_or(|outcome| outcome == Outcome::Succeeded);
+        self.keep(event, now, spent, kept);
     }
 
     /// What an event brings along: a step, a result, paid calls.
-    fn keep(&mut self, event: Event, now: Timestamp, spent: UsageTotals) {
+    fn keep(&mut self, event: Event, now: Timestamp, spent: UsageTotals, kept: bool) {
         match event {
             Event::SaveStep { token, name, output, usage } => {
-                self.book(token, Some(&name), usage, now, spent);
+                for entry in self.ledger.iter_mut().filter(|entry| is_superseded(entry, &name, token)) {
+                    entry.wasted = true;
+                }
+                self.book(token, Some(&name), usage, now, spent, true);
                 let bytes = output.to_string().len() as u64;
                 let step = Step { name, bytes, finished_at: now, attempt: token.0, output: Some(output) };
                 self.steps.insert(step.name.clone(), step);
@@ -250,10 +265,10 @@ impl Row {
                 if matches!(self.job().state, JobState::Succeeded { .. }) {
                     self.record.result = Some(result);
                 }
-                self.book(token, None, usage, now, spent);
+                self.book(token, None, usage, now, spent, kept);
             }
             Event::Fail { token, usage, .. } | Event::Defer { token, usage, .. } => {
-                self.book(token, None, usage, now, spent);
+                self.book(token, None, usage, now, spent, kept);
             }
             _ => {}
         }
@@ -266,20 +281,37 @@ impl Row {
         calls: Vec<Usage>,
         now: Timestamp,
         spent: UsageTotals,
+        kept: bool,
     ) {
         let (job_id, tenant) = (self.job().id, self.job().spec.tenant.clone());
+        let job_type = self.job().spec.job_type.clone();
         self.ledger.extend(calls.into_iter().map(|usage| LedgerEntry {
-            job_id,
+            job_id: Some(job_id),
+            job_type: Some(job_type.clone()),
             attempt: token.0,
             step: step.cloned(),
             tenant: tenant.clone(),
             at: now,
+            wasted: usage.is_wasted(kept),
             usage,
         }));
         if let Some(attempt) = self.attempts.get_mut(&token.0) {
             attempt.usage = sum(attempt.usage, spent);
         }
     }
+}
+
+/// Whether an entry is of a step that this attempt pays for again.
+fn is_superseded(entry: &LedgerEntry, step: &str, by: LeaseToken) -> bool {
+    entry.step.as_deref() == Some(step) && entry.attempt < by.0
+}
+
+/// Adds what the step cost before to the job's waste, if this event pays for it again.
+fn supersede(row: &Row, event: &Event, transition: &mut Transition) {
+    let Event::SaveStep { token, name, .. } = event else { return };
+    let again = row.ledger.iter().filter(|entry| !entry.wasted && is_superseded(entry, name, *token));
+    let cost = again.fold(Money::default(), |sum, entry| sum.plus(entry.usage.cost.unwrap_or_default()));
+    transition.job.usage.wasted = transition.job.usage.wasted.plus(cost);
 }
 
 fn sum(a: UsageTotals, b: UsageTotals) -> UsageTotals {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use coolant_core::failure::Failure;
-use coolant_core::job::{JobId, JobRecord, JobState, LedgerEntry, Status};
+use coolant_core::job::{JobId, JobRecord, JobState, Status};
+use coolant_core::ledger::LedgerEntry;
 use coolant_core::lifecycle::{Answer, Event, Refusal};
 use coolant_core::names::{IdempotencyKey, LockKey, Tenant};
 use coolant_core::store::{

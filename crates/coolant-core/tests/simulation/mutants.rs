@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use coolant_core::job::{
-    Attempt, Job, JobId, JobRecord, JobSpec, JobState, LeaseToken, LedgerEntry, Step, Wait,
+use coolant_core::job::{Attempt, Job, JobId, JobRecord, JobSpec, JobState, LeaseToken, Step, Wait};
+use coolant_core::ledger::{
+    LedgerBy, LedgerEntry, LedgerFilter, LedgerPage, LedgerRow, LedgerStore, LedgerSum, LooseCall,
 };
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
@@ -233,6 +234,19 @@ impl Store for Mutant {
 
     async fn last_claim_asked(&self, queue: &Queue, job_type: &JobType) -> StoreResult<Option<Timestamp>> {
         self.inner.last_claim_asked(queue, job_type).await
+    }
+}
+
+#[async_trait]
+impl LedgerStore for Mutant {
+    async fn book(&self, calls: Vec<LooseCall>) -> StoreResult<()> {
+        self.inner.book(calls).await
+    }
+    async fn ledger_page(&self, filter: &LedgerFilter, page: LedgerPage) -> StoreResult<Vec<LedgerRow>> {
+        self.inner.ledger_page(filter, page).await
+    }
+    async fn ledger_sums(&self, by: LedgerBy, filter: &LedgerFilter) -> StoreResult<Vec<LedgerSum>> {
+        self.inner.ledger_sums(by, filter).await
     }
 }
 

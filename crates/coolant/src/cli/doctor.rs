@@ -28,7 +28,11 @@ pub(super) async fn stats(app: App, args: StatsArgs, output: &Output) -> Command
         ("duplicate_request_count", stats.duplicate_request_count.to_string()),
         ("paid_calls", stats.paid_calls.to_string()),
         ("spent_usd", stats.spent.as_usd().to_string()),
-        ("saved_usd", stats.saved.as_usd().to_string()),
+        ("saved_usd", stats.saved.total().as_usd().to_string()),
+        ("saved_by_keys_usd", stats.saved.by_keys.as_usd().to_string()),
+        ("saved_by_steps_usd", stats.saved.by_steps.as_usd().to_string()),
+        ("saved_by_content_usd", stats.saved.by_content.as_usd().to_string()),
+        ("saved_by_cooldowns_usd", stats.saved.by_cooldowns.as_usd().to_string()),
         ("wasted_usd", stats.wasted.as_usd().to_string()),
         ("blocked_calls", stats.blocked_calls.to_string()),
     ];

@@ -1,7 +1,9 @@
 //! The configuration file, as it is written. A key that is not here is an error.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use coolant_core::prices::PriceText;
 use serde::Deserialize;
 
 #[derive(Debug, Default, Deserialize)]
@@ -14,6 +16,8 @@ pub(super) struct File {
     pub(super) drain_seconds: Option<u64>,
     pub(super) embedding: Embedding,
     pub(super) parser: Parser,
+    /// By `provider/model`, in dollars per million tokens.
+    pub(super) prices: BTreeMap<String, PriceText>,
 }
 
 #[derive(Default, Deserialize)]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use coolant_ai::Secret;
 use coolant_ai::embed::EmbeddingSettings;
 use coolant_backends::Address;
+use coolant_core::prices::Prices;
 use coolant_parse::Limits;
 
 use file::File;
@@ -41,6 +42,8 @@ pub struct Settings {
     pub concurrency: usize,
     /// How long a stopping process lets jobs go on.
     pub drain: Duration,
+    /// What paid calls cost: list prices, and before them those of the file.
+    pub prices: Prices,
     /// Whether `NO_COLOR` asks for plain output.
     pub plain: bool,
 }
@@ -148,6 +151,7 @@ impl Settings {
             pdftotext: file.parser.pdftotext.clone().or_else(|| coolant_parse::find_pdftotext(&env.path())),
             concurrency: concurrency.unwrap_or(4).clamp(1, 1000),
             drain: Duration::from_secs(drain),
+            prices: prices(&file)?,
             plain: env.get("NO_COLOR").is_some(),
         })
     }
@@ -195,6 +199,12 @@ fn embedding(env: &dyn Environment, file: &File) -> Result<EmbeddingSettings, Co
         batch_items: number(env, "COOLANT_EMBEDDING_BATCH_ITEMS")?.or(kept.batch_items),
         ..EmbeddingSettings::default()
     })
+}
+
+/// List prices, and before them those that the file states.
+fn prices(file: &File) -> Result<Prices, ConfigError> {
+    Prices::with_own(file.prices.iter().map(|(name, text)| (name.as_str(), text)))
+        .map_err(|error| wrong(&format!("prices.\"{}\"", error.name), error.reason))
 }
 
 fn parser(env: &dyn Environment, file: &File) -> Result<Limits, ConfigError> {
@@ -253,6 +263,20 @@ mod tests {
         let flags = Flags { config: Some(path), ..Flags::default() };
         let error = Settings::load(&flags, &HashMap::new()).unwrap_err();
         assert!(std::error::Error::source(&error).unwrap().to_string().contains("base_ulr"));
+    }
+
+    #[test]
+    fn a_price_of_the_file_goes_before_the_list_and_a_wrong_one_is_named() {
+        let load = |text: &str| {
+            let (_folder, path) = written(text);
+            Settings::load(&Flags { config: Some(path), ..Flags::default() }, &HashMap::new())
+        };
+        let settings = load("[prices.'openai/gpt-4.1']\ninput = 0.3\noutput = '7'").unwrap();
+        let cost = settings.prices.estimate("openai/gpt-4.1", 10, 1, Default::default()).unwrap();
+        assert_eq!(cost.as_nanos(), 10 * 300 + 7000);
+        let error = load("[prices.'openai/gpt-4.1']\ninput = -1").unwrap_err().to_string();
+        assert!(error.contains("openai/gpt-4.1"), "{error}");
+        load("[prices.'openai/gpt-4.1']\ninputs = 1").unwrap_err();
     }
 
     #[test]

@@ -8,9 +8,10 @@
 //! - every wait has an end;
 //! - a job of another tenant does not exist for a caller who is bound to one.
 
+pub mod bill;
 pub mod classify;
 pub mod control;
-mod counts;
+pub(crate) mod counts;
 pub mod dlq;
 pub mod documents;
 pub mod error;
@@ -30,6 +31,7 @@ use coolant_core::documents::DocumentStore;
 use coolant_core::job::{JobId, JobRecord};
 use coolant_core::lock::LockStore;
 use coolant_core::names::{Tenant, Upstream};
+use coolant_core::prices::Prices;
 use coolant_core::store::Store;
 use coolant_core::time::Timestamp;
 use uuid::Uuid;
@@ -55,6 +57,8 @@ pub struct Parts {
     pub searcher: Arc<dyn documents::Searcher>,
     /// Rung after every change; workers in this process share it.
     pub bell: Bell,
+    /// What paid calls cost whose cost nobody states.
+    pub prices: Prices,
     /// What is checked in payloads at the submit, by job type.
     pub payload_checks: PayloadChecks,
     /// How documents are indexed.

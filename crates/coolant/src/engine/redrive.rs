@@ -294,7 +294,7 @@ struct Chosen {
     go: Vec<JobId>,
     skipped: Vec<Skipped>,
     /// The queues of those that cool.
-    cooling: Vec<Queue>,
+    cooling: Vec<(Queue, Money)>,
     seen_locks: HashSet<(Tenant, String)>,
 }
 
@@ -321,7 +321,7 @@ impl Chosen {
         match job.state {
             JobState::Failed { reopen: Reopen::From(until), .. } if until > now && !force => {
                 skip(&mut self.skipped, job.id, &cooling_reason(until, now));
-                self.cooling.push(job.spec.queue.clone());
+                self.cooling.push((job.spec.queue.clone(), job.mean_cost()));
             }
             JobState::Failed { reopen: Reopen::OnlyForced, .. } if !force => {
                 skip(&mut self.skipped, job.id, PERMANENT);

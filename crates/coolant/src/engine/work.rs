@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use coolant_core::job::{JobId, LeaseToken, Progress};
 use coolant_core::lifecycle::{Answer, Event, Refusal};
-use coolant_core::money::{Money, Usage};
 use coolant_core::names::{JobType, Queue, StepName};
 use coolant_core::store::{Applied, ClaimRequest, Claimed, JobChange};
 use coolant_core::time::Timestamp;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+pub use super::bill::UsageReport;
 use super::classify::{ErrorReport, classify};
+use super::counts::{self, Resumed};
 use super::error::LeaseLoss;
 use super::read::{LONGEST_WAIT, POLL};
 use super::submit::{check_size, lease, seconds, text, whole};
@@ -61,21 +62,6 @@ pub enum BeatState {
     Lost,
     /// The job was cancelled: stop.
     Cancelled,
-}
-
-/// A paid call as a worker reports it.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct UsageReport {
-    /// Whom it was paid to.
-    pub upstream: Option<String>,
-    /// The model that answered.
-    pub model: Option<String>,
-    /// Tokens in.
-    pub input_tokens: i64,
-    /// Tokens out.
-    pub output_tokens: i64,
-    /// What it cost, where known.
-    pub cost_usd: Option<f64>,
 }
 
 /// How an attempt ends.
@@ -210,7 +196,7 @@ impl Engine {
         // Made before the next await, so that an error there gives the jobs back as well.
         let mut handed = Handed { engine: self.clone(), jobs, now: Timestamp::default(), releases };
         handed.now = self.parts.store.now().await?;
-        self.count_resumed(&handed.jobs).await;
+        counts::count_resumed(self.parts.store.as_ref(), Resumed::among(&handed.jobs)).await;
         Ok(handed)
     }
 
@@ -267,7 +253,8 @@ impl Engine {
     ) -> EngineResult<Timestamp> {
         let name = StepName::parse(name)?.into();
         check_size("output", &output)?;
-        let event = Event::SaveStep { token, name, output, usage: paid(usage)? };
+        let usage = self.paid(usage, self.parts.store.now().await?)?;
+        let event = Event::SaveStep { token, name, output, usage };
         match self.apply_one(JobChange::new(job_id, event)).await?.answer {
             Answer::Held { until } => Ok(until),
             _ => Err(EngineError::LeaseLost(LeaseLoss::Superseded)),
@@ -314,14 +301,14 @@ impl Engine {
         let event = match settlement {
             Settlement::Succeed { result, usage } => {
                 check_size("result", &result)?;
-                Event::Succeed { token, result, usage: paid(usage)? }
+                Event::Succeed { token, result, usage: self.paid(usage, now)? }
             }
             Settlement::Fail { error, usage } => {
                 let mut failure = classify(&error, now)?;
                 if failure.upstream.is_none() && failure.class.is_upstreams_fault() {
                     failure.upstream = self.only_upstream(job_id).await?;
                 }
-                Event::Fail { token, failure, jitter: rand::random(), usage: paid(usage)? }
+                Event::Fail { token, failure, jitter: rand::random(), usage: self.paid(usage, now)? }
             }
             Settlement::Defer { seconds: wait, reason } => {
                 let wait = seconds("seconds", Some(wait), Duration::ZERO..=LONGEST_DEFER)?;
@@ -386,32 +373,4 @@ fn check_progress(i: usize, progress: Option<&Progress>) -> EngineResult<()> {
     }
     text(&field("unit"), progress.unit.as_deref().unwrap_or_default(), 0..=128)?;
     text(&field("message"), progress.message.as_deref().unwrap_or_default(), 0..=1000)
-}
-
-/// The paid call of a report as the ledger takes it.
-fn paid(report: Option<UsageReport>) -> EngineResult<Vec<Usage>> {
-    let Some(report) = report else { return Ok(Vec::new()) };
-    for (field, name) in [("usage.upstream", &report.upstream), ("usage.model", &report.model)] {
-        if let Some(name) = name {
-            text(field, name, 1..=128)?;
-        }
-    }
-    let tokens = |field, number| {
-        whole::<i64>(field, Some(number), 0..=1_000_000_000_000).map(Option::unwrap_or_default)
-    };
-    let cost = match report.cost_usd {
-        None => None,
-        Some(usd) => Some(
-            Money::from_usd(usd)
-                .filter(|_| usd <= 1e6)
-                .ok_or_else(|| EngineError::field("usage.cost_usd", "takes 0 to 1000000 dollars"))?,
-        ),
-    };
-    Ok(vec![Usage {
-        upstream: report.upstream,
-        model: report.model,
-        input_tokens: tokens("usage.input_tokens", report.input_tokens)?,
-        output_tokens: tokens("usage.output_tokens", report.output_tokens)?,
-        cost,
-    }])
 }

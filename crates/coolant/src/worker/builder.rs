@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use coolant_core::handler::{AnyHandler, Handler};
 use coolant_core::names::{InvalidName, JobType, Queue};
+use coolant_core::prices::Prices;
 use coolant_core::store::Store;
 use tokio::sync::{Semaphore, watch};
 
@@ -65,6 +66,7 @@ impl WorkerBuilder {
             lease: None,
             poll: (Duration::from_millis(50), Duration::from_secs(1)),
             drain: Duration::from_secs(30),
+            prices: Prices::built_in(),
         };
         Self {
             store,
@@ -136,6 +138,12 @@ impl WorkerBuilder {
     /// How long running jobs may go on at a shutdown before they are given back; 30 s if never set.
     pub fn drain(mut self, longest: Duration) -> Self {
         self.settings.drain = longest;
+        self
+    }
+
+    /// Prices paid calls so whose cost the handler does not state; at list price if never set.
+    pub fn prices(mut self, prices: Prices) -> Self {
+        self.settings.prices = prices;
         self
     }
 

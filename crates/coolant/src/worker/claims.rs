@@ -12,6 +12,7 @@ use super::patience::{Backoff, LONGEST_CALL, Outage, within};
 use super::shutdown::Shutdown;
 use super::{Inner, log_fault};
 use crate::bell::Listener;
+use crate::engine::counts::{Resumed, count_resumed};
 
 /// Most jobs of one claim.
 const MOST: usize = 1000;
@@ -39,6 +40,7 @@ impl Inner {
                     outage.is_over();
                     trouble.reset();
                     let found = claimed.len();
+                    self.count_resumed(&claimed);
                     self.start(claimed, slots, asked_at, shutdown, jobs);
                     if found > 0 {
                         idle.reset();
@@ -86,6 +88,15 @@ impl Inner {
             process: self.process.get().copied(),
         };
         within(LONGEST_CALL, self.store.claim(request)).await
+    }
+
+    /// Counts what finished steps save these jobs, beside the jobs themselves.
+    fn count_resumed(&self, claimed: &[Claimed]) {
+        let resumed = Resumed::among(claimed);
+        if !resumed.is_empty() {
+            let store = Arc::clone(&self.store);
+            tokio::spawn(async move { count_resumed(store.as_ref(), resumed).await });
+        }
     }
 
     fn start(

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use coolant_core::failure::FailureClass;
@@ -17,7 +17,9 @@ use coolant_core::job::{JobId, LeaseToken, Progress};
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::money::Usage;
 use coolant_core::names::StepName;
+use coolant_core::prices::Prices;
 use coolant_core::store::{Claimed, JobChange};
+use coolant_core::time::Timestamp;
 use serde_json::Value;
 use tokio::sync::{Notify, OwnedRwLockReadGuard, RwLock, watch};
 
@@ -266,6 +268,8 @@ fn after(start: Instant, span: Duration) -> Instant {
 pub(super) struct Line {
     pub(super) held: Arc<Held>,
     pub(super) courier: Arc<Courier>,
+    /// What calls cost whose cost the handler does not state.
+    pub(super) prices: Prices,
     /// Store calls run here: a connection whose task lived on the handlers' runtime would stand still
     /// while a handler blocks its thread, and the heartbeats with it.
     pub(super) control: tokio::runtime::Handle,
@@ -276,7 +280,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 #[async_trait]
 impl Lifeline for Line {
-    async fn save_step(&self, name: &str, output: &Value, usage: Vec<Usage>) -> Result<(), HandlerError> {
+    async fn save_step(&self, name: &str, output: &Value, mut usage: Vec<Usage>) -> Result<(), HandlerError> {
+        usage.iter_mut().for_each(|call| self.prices.price(call, today()));
         let name = StepName::parse(name).map_err(|error| unusable("INVALID_STEP_NAME", error))?;
         size::check(output).map_err(|error| unusable("STEP_TOO_LARGE", error))?;
         let Ok(saving) = Arc::clone(&self.held.saving).try_read_owned() else {
@@ -317,6 +322,12 @@ impl Lifeline for Line {
     fn is_stopped(&self) -> bool {
         self.held.is_stopped()
     }
+}
+
+/// The day whose prices hold; to the day, the machine's clock is good enough.
+fn today() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 async fn keep(

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use coolant_core::failure::{Failure, FailureClass};
 use coolant_core::names::{JobType, Queue};
+use coolant_core::prices::Prices;
 use coolant_core::process::ProcessId;
 use coolant_core::store::{Store, StoreError};
 use tokio::sync::{Semaphore, watch};
@@ -83,6 +84,7 @@ struct Settings {
     lease: Option<Duration>,
     poll: (Duration, Duration),
     drain: Duration,
+    prices: Prices,
 }
 
 /// Why a worker did not run.

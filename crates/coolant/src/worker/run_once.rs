@@ -40,6 +40,7 @@ impl Inner {
         let line = Line {
             held: Arc::clone(&hold.held),
             courier: Arc::clone(&self.courier),
+            prices: self.settings.prices.clone(),
             control: tokio::runtime::Handle::current(),
         };
         Context::new(Arc::new(claimed.record), claimed.lease.token, claimed.steps, Arc::new(line))

@@ -39,6 +39,7 @@ impl Process {
             documents: Arc::new(MemoryDocuments::default()),
             searcher: Arc::new(OneHit),
             bell: Bell::default(),
+            prices: coolant_core::prices::Prices::built_in(),
             payload_checks: PayloadChecks::built_in(),
             pipeline: Pipeline { version: "test-1".into(), upstreams: Vec::new() },
         });

@@ -11,7 +11,10 @@ use coolant_core::documents::{
     ContentHash, Document, DocumentStore, DocumentVersion, IndexHealth, NewDocument, Publication, PutOutcome,
     SearchCandidates, SearchRequest, VectorBatch,
 };
-use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Step};
+use coolant_core::job::{Attempt, Job, JobId, JobRecord, Step};
+use coolant_core::ledger::{
+    LedgerBy, LedgerEntry, LedgerFilter, LedgerPage, LedgerRow, LedgerStore, LedgerSum, LooseCall,
+};
 use coolant_core::lifecycle::Refusal;
 use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
 use coolant_core::names::{DocumentId, IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
@@ -260,6 +263,13 @@ pass_on! {
     processes() -> (Timestamp, Vec<Process>);
     bury_process(process: Process, limit: u32) -> Burial;
     forget_process(id: ProcessId) -> ();
+}
+
+pass_on! {
+    LedgerStore:
+    book(calls: Vec<LooseCall>) -> ();
+    ledger_page(filter: &LedgerFilter, page: LedgerPage) -> Vec<LedgerRow>;
+    ledger_sums(by: LedgerBy, filter: &LedgerFilter) -> Vec<LedgerSum>;
 }
 
 pass_on! {

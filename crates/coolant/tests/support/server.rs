@@ -56,6 +56,7 @@ impl Server {
             documents: Arc::new(MemoryDocuments::default()),
             searcher: Arc::new(OneHit),
             bell: Bell::default(),
+            prices: coolant_core::prices::Prices::built_in(),
             payload_checks: PayloadChecks::built_in(),
             pipeline: Pipeline { version: "test-1".into(), upstreams: Vec::new() },
         });

@@ -10,7 +10,10 @@ use coolant::bell::Bell;
 use coolant::embedded::{JobHandle, ResultError};
 use coolant::worker::{Drained, RunError, Shutdown, Worker, WorkerBuilder};
 use coolant::{Context, Coolant, Handler, HandlerError};
-use coolant_core::job::{Attempt, Job, JobId, JobRecord, LedgerEntry, Outcome, Policy, Step};
+use coolant_core::job::{Attempt, Job, JobId, JobRecord, Outcome, Policy, Step};
+use coolant_core::ledger::{
+    LedgerBy, LedgerEntry, LedgerFilter, LedgerPage, LedgerRow, LedgerStore, LedgerSum, LooseCall,
+};
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
 use coolant_core::model::{ManualClock, ModelStore};
@@ -233,6 +236,19 @@ impl Store for Watched {
     }
     async fn last_claim_asked(&self, queue: &Queue, job_type: &JobType) -> StoreResult<Option<Timestamp>> {
         self.model.last_claim_asked(queue, job_type).await
+    }
+}
+
+#[async_trait]
+impl LedgerStore for Watched {
+    async fn book(&self, calls: Vec<LooseCall>) -> StoreResult<()> {
+        self.model.book(calls).await
+    }
+    async fn ledger_page(&self, filter: &LedgerFilter, page: LedgerPage) -> StoreResult<Vec<LedgerRow>> {
+        self.model.ledger_page(filter, page).await
+    }
+    async fn ledger_sums(&self, by: LedgerBy, filter: &LedgerFilter) -> StoreResult<Vec<LedgerSum>> {
+        self.model.ledger_sums(by, filter).await
     }
 }
 

@@ -54,7 +54,7 @@ async fn an_attempt_over_its_time_is_dropped_and_reported() {
     let rig = Rig::new();
     let (held, mut holder) = HeldAt::new();
     rig.run(rig.worker().handler(held));
-    let policy = Policy { timeout: Duration::from_millis(50), ..one_attempt() };
+    let policy = Policy { timeout: Duration::from_millis(100), ..one_attempt() };
     let job = rig.coolant.submit("HELD", "a").policy(policy).await.unwrap();
     holder.began().await;
     assert_eq!(holder.next().await, Told::Dropped("a".into()));

@@ -1,7 +1,7 @@
 //! Health, numbers, audit.
 
 use coolant_core::money::Money;
-use coolant_core::store::{AuditEntry, Stats};
+use coolant_core::store::{AuditEntry, Saved, Stats};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -31,7 +31,9 @@ pub(crate) struct StatsView {
     conflict_count: i64,
     paid_calls: i64,
     spent_usd: f64,
+    /// What was not paid again, as `saved_by` has it, without the estimate.
     saved_usd: f64,
+    saved_by: SavedView,
     blocked_calls: i64,
     wasted_usd: f64,
 }
@@ -48,9 +50,35 @@ impl From<Stats> for StatsView {
             conflict_count: stats.conflict_count,
             paid_calls: stats.paid_calls,
             spent_usd: Money::as_usd(stats.spent),
-            saved_usd: stats.saved.as_usd(),
+            saved_usd: stats.saved.total().as_usd(),
+            saved_by: stats.saved.into(),
             blocked_calls: stats.blocked_calls,
             wasted_usd: stats.wasted.as_usd(),
+        }
+    }
+}
+
+/// Money that was not spent, by what saved it.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Saved)]
+pub(crate) struct SavedView {
+    /// Submits that found their work done.
+    keys_usd: f64,
+    /// Steps that later attempts got back.
+    steps_usd: f64,
+    /// Content that had been embedded before.
+    content_usd: f64,
+    /// An estimate: starts that a cooldown refused, had each cost as much as the attempts before.
+    cooldowns_usd: f64,
+}
+
+impl From<Saved> for SavedView {
+    fn from(saved: Saved) -> Self {
+        Self {
+            keys_usd: saved.by_keys.as_usd(),
+            steps_usd: saved.by_steps.as_usd(),
+            content_usd: saved.by_content.as_usd(),
+            cooldowns_usd: saved.by_cooldowns.as_usd(),
         }
     }
 }

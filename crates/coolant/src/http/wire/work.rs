@@ -143,24 +143,60 @@ impl LeaseView {
     }
 }
 
-/// A paid call.
+/// A paid call. A count that is left out is read from `reported`, or unknown.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = Usage)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UsageBody {
     upstream: Option<String>,
+    /// If the upstream's name does not begin with it.
+    provider: Option<String>,
+    /// The one that answered.
     model: Option<String>,
-    #[serde(default)]
-    input_tokens: i64,
-    #[serde(default)]
-    output_tokens: i64,
+    /// If the upstream's name does not say it.
+    asked_model: Option<String>,
+    /// All of them, cached ones too.
+    input_tokens: Option<i64>,
+    /// Of `input_tokens`.
+    cached_tokens: Option<i64>,
+    /// Of `input_tokens`.
+    cache_write_tokens: Option<i64>,
+    /// All of them, reasoning too.
+    output_tokens: Option<i64>,
+    /// Of `output_tokens`.
+    reasoning_tokens: Option<i64>,
+    /// Goes before any price list.
     cost_usd: Option<f64>,
+    /// Whether the tokens are a guess.
+    #[serde(default)]
+    estimated: bool,
+    /// `ok`, or the failure class of an answer that was of no use.
+    outcome: Option<String>,
+    /// The name of the key that paid, never the key.
+    credential: Option<String>,
+    /// The `usage` of the provider's answer, 4 KiB at most.
+    #[schema(value_type = Option<Object>)]
+    reported: Option<Value>,
 }
 
 impl From<UsageBody> for UsageReport {
     fn from(body: UsageBody) -> Self {
-        let UsageBody { upstream, model, input_tokens, output_tokens, cost_usd } = body;
-        Self { upstream, model, input_tokens, output_tokens, cost_usd }
+        Self {
+            upstream: body.upstream,
+            provider: body.provider,
+            model: body.model,
+            asked_model: body.asked_model,
+            input_tokens: body.input_tokens,
+            cached_tokens: body.cached_tokens,
+            cache_write_tokens: body.cache_write_tokens,
+            output_tokens: body.output_tokens,
+            reasoning_tokens: body.reasoning_tokens,
+            cost_usd: body.cost_usd,
+            estimated: body.estimated,
+            outcome: body.outcome,
+            credential: body.credential,
+            reported: body.reported,
+        }
     }
 }
 

@@ -1,0 +1,66 @@
+//! Bills: what a call of the embedder is booked as, also one that failed after it may have been paid.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use coolant_core::money::{Money, Usage};
+use coolant_core::time::Timestamp;
+
+use crate::chunk::estimate_tokens;
+use crate::embed::{self, EmbedError, Phase, TransportFault};
+use crate::failure::embedding_failure;
+use crate::pipeline::Pipeline;
+
+impl Pipeline {
+    /// A paid call; `None` where calls cost nothing.
+    pub(crate) fn bill(&self, used: &embed::Usage, model: Option<String>) -> Option<Usage> {
+        let upstream = self.upstream()?;
+        let id = self.embedder.id();
+        let mut usage = Usage {
+            upstream: Some(upstream.to_owned()),
+            provider: Some(id.provider.clone()),
+            asked_model: Some(id.model.clone()),
+            model,
+            ..Usage::default()
+        };
+        if let Some(reported) = &used.reported {
+            usage.take_report(reported.clone());
+        }
+        usage.input_tokens = i64::try_from(used.input_tokens).unwrap_or(i64::MAX);
+        usage.estimated = used.estimated;
+        self.prices.price(&mut usage, today());
+        Some(usage)
+    }
+
+    /// A call that gave nothing, as far as it may have been paid: its answer was of no use, or the connection
+    /// broke after the provider had it. What a cut call cost nobody says, so its tokens are an estimate.
+    pub(crate) fn bill_failure(&self, error: &EmbedError, inputs: &[String]) -> Option<Usage> {
+        let cut = embed::Usage { input_tokens: estimate(inputs), estimated: true, reported: None };
+        let used = match error {
+            EmbedError::InvalidOutput { usage, .. } => usage,
+            EmbedError::Transport { phase: Phase::Sent | Phase::AnswerBegun, fault, .. }
+                if *fault != TransportFault::UntrustedTls =>
+            {
+                &cut
+            }
+            _ => return None,
+        };
+        let failed = Some(embedding_failure(error, self.upstream()).class);
+        self.bill(used, None).map(|usage| Usage { failed, ..usage })
+    }
+
+    /// What embedding so many tokens would cost, at the price of today; `None` if nobody knows.
+    pub(crate) fn worth(&self, tokens: u64) -> Option<Money> {
+        let tokens = i64::try_from(tokens).unwrap_or(i64::MAX);
+        self.prices.estimate(self.upstream()?, tokens, 0, today())
+    }
+}
+
+fn estimate(inputs: &[String]) -> u64 {
+    inputs.iter().map(|input| u64::from(estimate_tokens(input))).fold(0, u64::saturating_add)
+}
+
+/// The day whose prices hold; to the day, the machine's clock is good enough.
+fn today() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}

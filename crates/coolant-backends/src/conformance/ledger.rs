@@ -1,0 +1,238 @@
+//! The ledger: what is kept of a paid call, what counts as wasted, pages and sums.
+
+use coolant_core::failure::FailureClass;
+use coolant_core::ledger::{LedgerBy, LedgerFilter, LedgerPage, LedgerRow, LedgerSum, LooseCall};
+use coolant_core::lifecycle::{Event, Refusal};
+use coolant_core::money::{Money, Usage};
+use coolant_core::names::{JobType, Queue};
+use coolant_core::time::{DAY_MS, date_of};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::Subject;
+use super::kit::*;
+
+fn everything() -> Usage {
+    Usage {
+        upstream: Some("openai/gpt-4.1".into()),
+        provider: Some("openai".into()),
+        asked_model: Some("gpt-4.1".into()),
+        model: Some("gpt-4.1-2025-04-14".into()),
+        input_tokens: 100,
+        cached_tokens: 60,
+        cache_write_tokens: 7,
+        output_tokens: 20,
+        reasoning_tokens: 5,
+        cost: Some(Money::from_nanos(12_345)),
+        price: Some("list 2025-12-01 openai/gpt-4.1 from 2025-04-14".into()),
+        estimated: true,
+        failed: Some(FailureClass::InvalidOutput),
+        credential: Some("회사 키".into()),
+        reported: Some(json!({"prompt_tokens": 100, "x": [1.5, null, "é"]})),
+    }
+}
+
+fn loose(n: u128, tenant_name: &str, usage: Usage) -> LooseCall {
+    LooseCall {
+        id: Uuid::from_u128(n),
+        tenant: tenant(tenant_name),
+        queue: Queue::default(),
+        job_type: JobType::parse("SEARCH").unwrap(),
+        usage,
+    }
+}
+
+fn step_of(n: i64, name: &str, usage: Vec<Usage>) -> Event {
+    Event::SaveStep { token: token(n), name: name.into(), output: json!(n), usage }
+}
+
+const ALL: LedgerPage = LedgerPage { limit: 1000, before: None };
+
+impl Subject {
+    async fn page(&self, filter: &LedgerFilter, page: LedgerPage) -> Vec<LedgerRow> {
+        self.store.ledger_page(filter, page).await.unwrap()
+    }
+
+    async fn sums(&self, by: LedgerBy) -> Vec<LedgerSum> {
+        self.store.ledger_sums(by, &LedgerFilter::default()).await.unwrap()
+    }
+
+    /// Cost and waste of a job, and which of its calls were wasted.
+    async fn waste(&self, n: u32) -> (i64, i64, Vec<bool>) {
+        let usage = self.record(id(n)).await.job.usage;
+        let ledger = self.store.ledger(id(n)).await.unwrap();
+        let wasted: Vec<_> = ledger.iter().map(|entry| entry.wasted).collect();
+        (usage.cost.as_nanos(), usage.wasted.as_nanos(), wasted)
+    }
+}
+
+pub(super) async fn everything_about_a_paid_call_comes_back(s: Subject) {
+    s.running(job(1)).await;
+    s.apply(id(1), step_of(1, "a", vec![everything()])).await.unwrap();
+    s.done(id(1), Event::Succeed { token: token(1), result: json!(0), usage: vec![Usage::default()] }).await;
+    let ledger = s.store.ledger(id(1)).await.unwrap();
+    assert_eq!(ledger[0].usage, everything());
+    assert_eq!(ledger[1].usage, Usage::default(), "nothing known is nothing known");
+    assert_eq!(ledger[0].job_type.as_ref().map(JobType::as_str), Some("TEST"));
+    let rows = s.page(&LedgerFilter::default(), ALL).await;
+    assert!(ledger.iter().all(|entry| rows.iter().any(|row| row.entry == *entry)), "{rows:?}");
+}
+
+pub(super) async fn a_call_of_no_use_is_wasted_also_within_a_step(s: Subject) {
+    s.running(job(1)).await;
+    let cut = Usage { failed: Some(FailureClass::Network), ..paid(3) };
+    s.apply(id(1), step_of(1, "a", vec![cut.clone(), paid(5)])).await.unwrap();
+    assert_eq!(s.waste(1).await, (8, 3, vec![true, false]));
+    s.done(id(1), Event::Succeed { token: token(1), result: json!(0), usage: vec![cut, paid(7)] }).await;
+    assert_eq!(s.waste(1).await, (18, 6, vec![true, false, true, false]));
+    assert_eq!(s.store.attempts(id(1)).await.unwrap()[0].usage.wasted.as_nanos(), 6);
+    s.running(job(2)).await;
+    let failed =
+        Event::Fail { token: token(1), failure: failure(NETWORK), jitter: 0.0, usage: vec![paid(9)] };
+    s.done(id(2), failed).await;
+    assert_eq!(s.waste(2).await, (9, 9, vec![true]), "the attempt came to nothing");
+}
+
+pub(super) async fn a_step_that_is_paid_again_was_wasted_before(s: Subject) {
+    s.running(job(1)).await;
+    s.apply(id(1), step_of(1, "a", vec![paid(1), paid(2)])).await.unwrap();
+    s.apply(id(1), step_of(1, "b", vec![paid(10)])).await.unwrap();
+    s.apply(id(1), step_of(1, "a", vec![paid(100)])).await.unwrap();
+    assert_eq!(s.waste(1).await, (13, 0, vec![false; 3]), "a repetition is neither paid nor wasted");
+    s.done(id(1), release(1)).await;
+    s.claim_one().await;
+    s.apply(id(1), step_of(2, "a", vec![paid(4)])).await.unwrap();
+    let mut wasted = s.waste(1).await;
+    wasted.2.sort_unstable();
+    assert_eq!(wasted, (17, 3, vec![false, false, true, true]), "`b` was got back, `a` was not");
+    s.done(id(1), release(2)).await;
+    s.claim_one().await;
+    s.apply(id(1), step_of(3, "a", Vec::new())).await.unwrap();
+    assert_eq!(s.waste(1).await.1, 7, "only what was not wasted before");
+    s.done(id(1), succeed(3)).await;
+    let sums = s.sums(LedgerBy::JobType).await;
+    assert_eq!((sums[0].cost.as_nanos(), sums[0].wasted.as_nanos()), (17, 7), "the job and the ledger agree");
+}
+
+pub(super) async fn calls_of_no_job_are_booked_once(s: Subject) {
+    let calls = || vec![loose(1, "t", paid(5)), loose(2, "t", Usage { failed: Some(NETWORK), ..paid(2) })];
+    s.store.book(calls()).await.unwrap();
+    s.advance(1);
+    s.twin.book(calls()).await.unwrap();
+    s.store.book(Vec::new()).await.unwrap();
+    let rows = s.page(&LedgerFilter::default(), ALL).await;
+    assert_eq!(rows.iter().map(|row| row.id).collect::<Vec<_>>(), [Uuid::from_u128(2), Uuid::from_u128(1)]);
+    let first = &rows[1].entry;
+    assert_eq!((first.job_id, first.attempt, first.step.as_deref(), first.wasted), (None, 0, None, false));
+    assert_eq!((first.tenant.as_str(), first.job_type.as_ref().unwrap().as_str()), ("t", "SEARCH"));
+    assert!(rows[0].entry.wasted);
+    let stats = s.stats().await;
+    assert_eq!((stats.paid_calls, stats.spent.as_nanos(), stats.wasted.as_nanos()), (2, 7, 2));
+}
+
+pub(super) async fn the_ledger_comes_newest_first_in_pages_without_gaps(s: Subject) {
+    for group in 0..4_u128 {
+        // Three at an instant, so that pages end in the middle of one.
+        let calls = (0..3).map(|n| loose(100 - group * 10 + n, "t", paid(1)));
+        s.store.book(calls.collect()).await.unwrap();
+        s.advance(1);
+    }
+    let all = s.page(&LedgerFilter::default(), ALL).await;
+    assert_eq!(all.len(), 12);
+    let place = |row: &LedgerRow| (row.entry.at, row.id);
+    assert!(all.windows(2).all(|two| place(&two[0]) > place(&two[1])), "newest first");
+    let (mut paged, mut before) = (Vec::new(), None);
+    loop {
+        let page = s.page(&LedgerFilter::default(), LedgerPage { limit: 5, before }).await;
+        before = page.last().map(place);
+        if page.is_empty() {
+            break;
+        }
+        paged.extend(page);
+    }
+    assert_eq!(paged, all);
+}
+
+pub(super) async fn every_filter_of_the_ledger_filters(s: Subject) {
+    s.running(job(1)).await;
+    s.apply(id(1), step_of(1, "a", vec![everything()])).await.unwrap();
+    let first_day = s.now().day();
+    s.clock.advance(std::time::Duration::from_millis(DAY_MS.unsigned_abs()));
+    s.store.book(vec![loose(1, "t", paid(5))]).await.unwrap();
+    let one = async |filter: LedgerFilter| {
+        let rows = s.page(&filter, ALL).await;
+        let sums = s.store.ledger_sums(LedgerBy::Day, &filter).await.unwrap();
+        assert_eq!(sums.iter().map(|sum| sum.calls).sum::<i64>(), rows.len() as i64, "{filter:?}");
+        rows.iter().map(|row| row.entry.job_id.is_some()).collect::<Vec<_>>()
+    };
+    let any = LedgerFilter::default;
+    assert_eq!(one(any()).await, [false, true]);
+    assert_eq!(one(LedgerFilter { job_id: Some(id(1)), ..any() }).await, [true]);
+    assert_eq!(one(LedgerFilter { job_id: Some(id(2)), ..any() }).await, [false; 0]);
+    assert_eq!(one(LedgerFilter { upstream: Some("openai/gpt".into()), ..any() }).await, [false]);
+    assert_eq!(one(LedgerFilter { tenant: Some(tenant("default")), ..any() }).await, [true]);
+    assert_eq!(one(LedgerFilter { day: Some(first_day), ..any() }).await, [true]);
+    assert_eq!(one(LedgerFilter { day: Some(first_day + 1), ..any() }).await, [false]);
+    assert_eq!(
+        one(LedgerFilter { day: Some(first_day + 1), job_id: Some(id(1)), ..any() }).await,
+        [false; 0]
+    );
+}
+
+pub(super) async fn the_ledger_adds_up_by_whatever_is_asked(s: Subject) {
+    s.running(job(1)).await;
+    s.apply(id(1), step_of(1, "a", vec![everything(), Usage { cost: None, ..paid(0) }])).await.unwrap();
+    s.store
+        .book(vec![loose(1, "t", paid(5)), loose(2, "t", Usage { upstream: None, ..paid(1) })])
+        .await
+        .unwrap();
+    let keys = async |by| s.sums(by).await.into_iter().map(|sum| (sum.key, sum.calls)).collect::<Vec<_>>();
+    let key = |name: &str| Some(name.to_owned());
+    assert_eq!(keys(LedgerBy::Tenant).await, [(key("default"), 2), (key("t"), 2)]);
+    assert_eq!(keys(LedgerBy::JobType).await, [(key("TEST"), 2), (key("SEARCH"), 2)]);
+    assert_eq!(keys(LedgerBy::Day).await, [(Some(date_of(s.now().day())), 4)]);
+    assert_eq!(
+        keys(LedgerBy::Upstream).await,
+        [(key("openai/gpt-4.1"), 1), (key("openai/gpt"), 2), (None, 1)]
+    );
+    let expected = LedgerSum {
+        key: key("default"),
+        calls: 2,
+        failed_calls: 1,
+        unpriced_calls: 1,
+        estimated_calls: 1,
+        input_tokens: 110,
+        cached_tokens: 60,
+        output_tokens: 22,
+        cost: Money::from_nanos(12_345),
+        wasted: Money::from_nanos(12_345),
+    };
+    assert_eq!(s.sums(LedgerBy::Tenant).await[0], expected);
+    s.advance(86_400);
+    s.store.book(vec![loose(3, "t", paid(9))]).await.unwrap();
+    let days = keys(LedgerBy::Day).await;
+    assert_eq!(days.iter().map(|(_, calls)| *calls).collect::<Vec<_>>(), [1, 4], "the newest day first");
+}
+
+pub(super) async fn sums_of_the_ledger_stop_at_the_largest_amount(s: Subject) {
+    let huge = || Usage { input_tokens: i64::MAX, output_tokens: i64::MAX, ..paid(i64::MAX) };
+    s.store.book(vec![loose(1, "t", huge()), loose(2, "t", huge())]).await.unwrap();
+    let sum = &s.sums(LedgerBy::Tenant).await[0];
+    assert!(
+        sum.cost.as_nanos() > 1_000_000_000_000_000 && sum.input_tokens > 1_000_000_000_000_000,
+        "{sum:?}"
+    );
+}
+
+pub(super) async fn a_start_that_a_cooldown_refuses_is_counted_at_what_it_would_have_cost(s: Subject) {
+    s.running(job_with(1, |spec| spec.policy.max_attempts = 1)).await;
+    let usage = vec![paid(70)];
+    s.done(id(1), Event::Fail { token: token(1), failure: failure(NETWORK), jitter: 0.0, usage }).await;
+    for _ in 0..3 {
+        let refused = s.apply(id(1), reopen()).await.unwrap_err();
+        assert!(matches!(refused, Refusal::CoolingDown { .. }), "{refused:?}");
+    }
+    let stats = s.stats().await;
+    assert_eq!((stats.blocked_calls, stats.saved.by_cooldowns.as_nanos()), (3, 210));
+    assert_eq!(stats.saved.total().as_nanos(), 0, "an estimate is no amount");
+}
