@@ -10,12 +10,13 @@ use coolant_ai::search::{By, Search, SearchFault};
 use coolant_backends::{Options, SqlStore};
 use coolant_core::documents::DocumentStore;
 use coolant_core::failure::{Failure, FailureClass};
+use coolant_core::lock::LockStore;
 use coolant_core::names::Upstream;
 use coolant_core::store::{Store, StoreError};
 use coolant_parse::{Hints, ParseError, Parser};
 
 use crate::bell::Bell;
-use crate::config::Settings;
+use crate::config::{LockSettings, Settings};
 use crate::engine::documents::{Hit, SearchError, SearchMode, SearchQuery, Searcher};
 use crate::engine::payloads::PayloadChecks;
 use crate::engine::{self, Engine};
@@ -30,6 +31,9 @@ pub enum StartError {
     /// The store does not open.
     #[error("cannot open the store")]
     Store(#[from] StoreError),
+    /// The locks cannot be where the settings say.
+    #[error("cannot use the locks")]
+    Locks(#[source] StoreError),
     /// The embedder cannot be what the settings say.
     #[error("the embedding settings are wrong")]
     Embedding(#[from] coolant_ai::embed::InvalidSettings),
@@ -85,7 +89,23 @@ impl App {
                     .collect(),
             },
         });
+        let engine = match &settings.locks {
+            Some(locks) => engine.with_locks(redis_locks(locks)?),
+            None => engine,
+        };
         Ok(Self { settings, store, engine, pipeline, bell })
+    }
+
+    /// Leaky locks alone: in Redis if the settings say so, else in the store.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn open_locks(settings: &Settings) -> Result<Arc<dyn LockStore>, StartError> {
+        if let Some(locks) = &settings.locks {
+            return redis_locks(locks);
+        }
+        let migrate = matches!(settings.store, coolant_backends::Address::Sqlite(_));
+        Ok(SqlStore::open(&settings.store, Options { migrate, ..Options::default() }).await?)
     }
 
     /// Wakes this process's workers and waiting calls for what other processes do. Without it they find it by
@@ -117,6 +137,17 @@ impl App {
     pub fn pays_for_embeddings(&self) -> bool {
         self.pipeline.upstream().is_some()
     }
+}
+
+#[cfg(feature = "redis")]
+fn redis_locks(locks: &LockSettings) -> Result<Arc<dyn LockStore>, StartError> {
+    let opened = coolant_backends::RedisLocks::open(locks.url.expose(), &locks.prefix);
+    Ok(Arc::new(opened.map_err(StartError::Locks)?))
+}
+
+#[cfg(not(feature = "redis"))]
+fn redis_locks(_: &LockSettings) -> Result<Arc<dyn LockStore>, StartError> {
+    Err(StartError::Locks(StoreError::Broken("this program was built without the feature `redis`".into())))
 }
 
 fn reader(program: PathBuf, settings: &Settings) -> ChildReader {

@@ -23,6 +23,7 @@
 //! # }
 //! ```
 
+mod lock;
 mod result;
 mod submit;
 
@@ -31,10 +32,12 @@ use std::time::Duration;
 
 use coolant_backends::{Address, InvalidAddress, Options, SqlStore};
 use coolant_core::job::JobId;
+use coolant_core::lock::LockStore;
 use coolant_core::store::{Store, StoreError};
 use serde::Serialize;
 use tokio::task::JoinHandle;
 
+pub use lock::{LeakyLock, LockError, LockGuard, LockTaken};
 pub use result::{JobHandle, ResultError};
 pub use submit::{Submit, SubmitError};
 
@@ -45,6 +48,8 @@ use crate::worker::{BuildError, Drained, RunError, Shutdown, Worker, WorkerBuild
 
 /// How often time-outs and deaths are looked for that no worker reports.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Looks between two at the locks that nobody needs any more.
+const FORGET_LOCKS_EVERY: u64 = 10;
 /// Jobs that one sweep ends at most.
 const SWEEP_LIMIT: u32 = 1000;
 
@@ -106,6 +111,12 @@ impl Coolant {
         Submit::new(self, job_type.into(), serde_json::to_value(payload))
     }
 
+    /// A leaky lock of that name: 1 to 512 bytes, for all who use this store.
+    #[must_use]
+    pub fn lock(&self, key: impl Into<String>) -> LeakyLock {
+        LeakyLock::new(Arc::clone(&self.store) as Arc<dyn LockStore>, key)
+    }
+
     /// A job that was submitted before.
     #[must_use]
     pub fn job(&self, id: JobId) -> JobHandle {
@@ -148,6 +159,7 @@ async fn run(
 /// ticks of schedules.
 async fn sweep(store: Arc<dyn Store>, bell: Bell) -> std::convert::Infallible {
     let (mut troubles, mut deaths) = (Troubles::new(), Deaths::default());
+    let mut looks: u64 = 0;
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
         match deaths.look(&*store).await {
@@ -166,6 +178,12 @@ async fn sweep(store: Arc<dyn Store>, bell: Bell) -> std::convert::Infallible {
         if let Err(error) = fire_due(&store, &bell, &mut troubles).await {
             tracing::debug!(%error, "the look at schedules failed; the next one makes up for it");
         }
+        if looks.is_multiple_of(FORGET_LOCKS_EVERY)
+            && let Err(error) = store.forget_locks(SWEEP_LIMIT).await
+        {
+            tracing::debug!(%error, "old locks could not be forgotten; the next look makes up for it");
+        }
+        looks += 1;
     }
 }
 

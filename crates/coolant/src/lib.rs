@@ -35,4 +35,4 @@ pub mod worker;
 
 pub use async_trait::async_trait;
 pub use coolant_core::handler::{Context, Handler, HandlerError};
-pub use embedded::Coolant;
+pub use embedded::{Coolant, LeakyLock, LockError, LockGuard};

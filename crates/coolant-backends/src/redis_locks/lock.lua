@@ -55,7 +55,8 @@ if what == 'open' then
     return answer('ok')
 end
 
-local is_held = found == token
+-- Others may set the key to anything, also to what looks like a token.
+local is_held = found == token and redis.call('HGET', KEYS[2], 'value') == token
 
 if what == 'renew' then
     if not is_held then return answer('lost') end

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+#[cfg(unix)]
+use super::lock::LockArgs;
 use super::schedules::SchedulesArgs;
 use crate::config::Flags;
 use crate::engine::documents::SearchMode;
@@ -15,6 +17,9 @@ pub(super) struct Args {
     /// The store: `sqlite:PATH` or `postgres://USER@HOST/DATABASE` [default: sqlite:coolant-data/coolant.db]
     #[arg(long, global = true, value_name = "URL")]
     store: Option<String>,
+    /// Leaky locks in Redis or Valkey: `redis://HOST:PORT/DATABASE` [default: in the store]
+    #[arg(long, global = true, value_name = "URL")]
+    locks: Option<String>,
     /// A configuration file (TOML); flags beat environment, environment beats file
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -44,6 +49,7 @@ impl Args {
             log: self.log.clone().or(quiet),
             listen,
             concurrency,
+            locks: self.locks.clone(),
         }
     }
 }
@@ -66,6 +72,9 @@ pub(super) enum Command {
     Dlq(DlqArgs),
     /// Submit work again and again, by cron expressions
     Schedules(SchedulesArgs),
+    /// Leaky locks: run a command under one, look at one, open one
+    #[cfg(unix)]
+    Lock(LockArgs),
     /// Show the metrics
     Stats(StatsArgs),
     /// Bring the store's schema up to date

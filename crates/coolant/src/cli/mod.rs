@@ -8,6 +8,8 @@ mod dlq;
 mod doctor;
 mod index;
 mod jobs;
+#[cfg(unix)]
+mod lock;
 mod out;
 mod schedules;
 mod search;
@@ -21,6 +23,8 @@ use crate::app::{App, StartError};
 use crate::config::{ConfigError, Process, Settings};
 use crate::engine::EngineError;
 use args::{Args, Command};
+#[cfg(unix)]
+pub use lock::{EXEC_ARGUMENT, exec_main};
 use out::Output;
 
 /// The work failed.
@@ -51,6 +55,9 @@ enum CommandError {
     /// The work was done, and it failed; what is to be said has been said.
     #[error("")]
     Failed,
+    /// The command that was run has ended with this status; what is to be said has been said.
+    #[error("")]
+    Status(u8),
     /// Something of the system failed.
     #[error("{what}")]
     System {
@@ -75,6 +82,7 @@ impl CommandError {
             Self::Start(StartError::Embedding(_)) => USAGE,
             Self::Engine(error) => engine_exit_code(error),
             Self::Later(_) => LATER,
+            Self::Status(code) => *code,
             Self::Start(_) | Self::Failed | Self::System { .. } => FAILED,
         }
     }
@@ -102,7 +110,12 @@ fn engine_exit_code(error: &EngineError) -> u8 {
     use crate::engine::Code;
     match error.code() {
         Code::InvalidField | Code::InvalidPayload | Code::PayloadTooLarge => USAGE,
-        Code::CoolingDown | Code::SearchUnavailable | Code::StoreUnavailable => LATER,
+        Code::CoolingDown
+        | Code::LockHeld
+        | Code::LockCooling
+        | Code::LockClosed
+        | Code::SearchUnavailable
+        | Code::StoreUnavailable => LATER,
         _ => FAILED,
     }
 }
@@ -156,6 +169,8 @@ async fn run(command: Command, settings: Settings, output: &Output) -> CommandRe
         Command::Jobs(args) => jobs::run(App::open(settings).await?, args, output).await,
         Command::Dlq(args) => dlq::run(App::open(settings).await?, args, output).await,
         Command::Schedules(args) => schedules::run(App::open(settings).await?, args, output).await,
+        #[cfg(unix)]
+        Command::Lock(args) => lock::run(settings, args, output).await,
         Command::Stats(args) => doctor::stats(App::open(settings).await?, args, output).await,
         Command::Migrate => doctor::migrate(&settings, output).await,
         Command::Doctor(args) => doctor::run(settings, args, output).await,

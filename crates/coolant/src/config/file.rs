@@ -14,6 +14,8 @@ pub(super) struct File {
     pub(super) log: Option<String>,
     pub(super) concurrency: Option<usize>,
     pub(super) drain_seconds: Option<u64>,
+    pub(super) locks: Option<String>,
+    pub(super) locks_prefix: Option<String>,
     pub(super) embedding: Embedding,
     pub(super) parser: Parser,
     /// By `provider/model`, in dollars per million tokens.

@@ -44,8 +44,19 @@ pub struct Settings {
     pub drain: Duration,
     /// What paid calls cost: list prices, and before them those of the file.
     pub prices: Prices,
+    /// Where leaky locks are, if not in the store.
+    pub locks: Option<LockSettings>,
     /// Whether `NO_COLOR` asks for plain output.
     pub plain: bool,
+}
+
+/// Leaky locks in Redis or Valkey.
+#[derive(Debug, Clone)]
+pub struct LockSettings {
+    /// `redis://[:PASSWORD@]HOST[:PORT][/DATABASE]`.
+    pub url: Secret,
+    /// What the keys of all locks begin with.
+    pub prefix: String,
 }
 
 /// Settings as flags gave them; `None` where a flag was not given.
@@ -61,6 +72,8 @@ pub struct Flags {
     pub listen: Option<String>,
     /// `--concurrency`.
     pub concurrency: Option<usize>,
+    /// `--locks`.
+    pub locks: Option<String>,
 }
 
 /// What is wrong with a setting, and what it should be.
@@ -152,6 +165,7 @@ impl Settings {
             concurrency: concurrency.unwrap_or(4).clamp(1, 1000),
             drain: Duration::from_secs(drain),
             prices: prices(&file)?,
+            locks: locks(pick(&flags.locks, "COOLANT_LOCKS", &file.locks), env, &file)?,
             plain: env.get("NO_COLOR").is_some(),
         })
     }
@@ -170,6 +184,38 @@ fn wrong(name: &str, reason: impl Into<String>) -> ConfigError {
 fn number<T: std::str::FromStr>(env: &dyn Environment, name: &str) -> Result<Option<T>, ConfigError> {
     let parse = |text: String| text.parse().map_err(|_| wrong(name, format!("`{text}` is no whole number")));
     env.get(name).map(parse).transpose()
+}
+
+fn locks(
+    url: Option<String>,
+    env: &dyn Environment,
+    file: &File,
+) -> Result<Option<LockSettings>, ConfigError> {
+    let Some(url) = url else { return Ok(None) };
+    // Without what was said: it may hold a password.
+    if !url.starts_with("redis://") {
+        let takes = "must be `redis://HOST:PORT/DATABASE`; without it, locks are in the store";
+        return Err(wrong("locks", takes));
+    }
+    let prefix = env.get("COOLANT_LOCKS_PREFIX").or_else(|| file.locks_prefix.clone()).unwrap_or_default();
+    Ok(Some(LockSettings { url: Secret::new(url), prefix }))
+}
+
+/// Who this process is, for people: `user@host:pid`.
+#[must_use]
+pub fn this_process() -> String {
+    let user = ["USER", "LOGNAME"].iter().find_map(|name| Process.get(name));
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let part = |text: &str, other: &str| {
+        let plain: String = text.trim().chars().filter(|c| !c.is_control()).take(60).collect();
+        if plain.is_empty() { other.to_owned() } else { plain }
+    };
+    format!(
+        "{}@{}:{}",
+        part(user.as_deref().unwrap_or_default(), "somebody"),
+        part(&host, "localhost"),
+        std::process::id()
+    )
 }
 
 fn embedding(env: &dyn Environment, file: &File) -> Result<EmbeddingSettings, ConfigError> {

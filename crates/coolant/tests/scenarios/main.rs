@@ -20,6 +20,7 @@ mod database;
 mod doors;
 mod keys;
 mod leases;
+mod locks;
 mod outage;
 mod own_postgres;
 mod redrive;
@@ -71,6 +72,15 @@ scenarios! {
     schedules:
         each_tick_of_a_schedule_is_one_job_on_two_servers,
         an_operator_keeps_schedules_by_command;
+    locks:
+        a_command_that_succeeds_frees_its_lock_and_one_that_fails_leaves_it_cooling,
+        a_command_under_a_lock_ends_with_its_own_status,
+        of_commands_that_race_for_a_lock_one_runs,
+        signals_reach_the_command_and_count_as_its_failure,
+        a_killed_lock_run_leaks_its_lock_until_its_ttl,
+        a_lock_is_renewed_while_its_command_runs,
+        a_command_that_lost_its_lock_is_stopped,
+        a_server_and_a_command_share_a_lock;
     steps:
         s17_a_second_worker_goes_on_at_chunk_61;
 }

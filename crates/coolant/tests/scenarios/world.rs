@@ -61,6 +61,20 @@ impl World {
         command
     }
 
+    /// The same with the store named before the arguments, the last of which may belong to another command.
+    pub(crate) fn command_first(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_coolant"));
+        command.args(["--store", &self.store, "--log", "warn"]).args(arguments);
+        command.env_clear().stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// Starts a server with more arguments.
+    pub(crate) async fn serve_with(&self, arguments: &[&str]) -> Server {
+        let serve = ["serve", "--no-work", "--listen", "127.0.0.1:0"];
+        Server::started(self.command(&[&serve[..], arguments].concat())).await
+    }
+
     /// Starts a server and waits until it listens.
     pub(crate) async fn serve(&self) -> Server {
         self.serve_at(SocketAddr::from(([127, 0, 0, 1], 0))).await
@@ -68,13 +82,7 @@ impl World {
 
     /// The same at an address that clients know already.
     pub(crate) async fn serve_at(&self, address: SocketAddr) -> Server {
-        let mut command = self.command(&["serve", "--no-work", "--listen", &address.to_string()]);
-        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("a server that starts");
-        let line = line.unwrap().expect("a server that says where it listens");
-        let address = line.strip_prefix("coolant listens on http://").unwrap_or_else(|| panic!("{line}"));
-        Server { api: Api(Client { address: address.parse().unwrap() }), process }
+        Server::started(self.command(&["serve", "--no-work", "--listen", &address.to_string()])).await
     }
 }
 
@@ -86,6 +94,16 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// Starts it and waits until it listens.
+    async fn started(mut command: Command) -> Self {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("a server that starts");
+        let line = line.unwrap().expect("a server that says where it listens");
+        let address = line.strip_prefix("coolant listens on http://").unwrap_or_else(|| panic!("{line}"));
+        Self { api: Api(Client { address: address.parse().unwrap() }), process }
+    }
+
     /// Ends it as a crash does.
     pub(crate) async fn kill(mut self) {
         self.process.kill().await.unwrap();
