@@ -13,11 +13,13 @@ use std::any::Any;
 use std::sync::Arc;
 
 use coolant_core::lifecycle::Refusal;
-use coolant_core::names::Queue;
+use coolant_core::names::{Queue, Upstream};
 use coolant_core::store::{
-    Applied, ClaimRequest, Claimed, Counter, JobChange, NewJob, StoreError, StoreResult, Submitted,
+    Applied, AuditEntry, ClaimRequest, Claimed, Counter, JobChange, NewJob, StoreError, StoreResult,
+    Submitted,
 };
 use coolant_core::time::Timestamp;
+use coolant_core::upstream::{Control, NoPermit, Permit, PermitRequest, PermitSettlement, SettledPermit};
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -26,7 +28,9 @@ use crate::conn::Conn;
 use crate::hints;
 use crate::sql::counters::Tally;
 use crate::sql::floor::Floors;
-use crate::sql::{apply, claim, submit};
+use crate::sql::permits::Asking;
+use crate::sql::upstreams::{Dealings, Needs};
+use crate::sql::{apply, claim, ledger, operation, permits, submit, upstreams};
 
 /// Requests that may wait before callers do.
 const QUEUE: usize = 4096;
@@ -35,7 +39,13 @@ const GROUP_ITEMS: usize = 1000;
 
 /// A write that only its caller understands. It may be run again if its group fails.
 pub(crate) type Custom = Box<
-    dyn for<'c> Fn(&'c mut Conn, Timestamp) -> BoxFuture<'c, StoreResult<Box<dyn Any + Send>>> + Send + Sync,
+    dyn for<'c> Fn(
+            &'c mut Conn,
+            &'c mut Dealings,
+            Timestamp,
+        ) -> BoxFuture<'c, StoreResult<Box<dyn Any + Send>>>
+        + Send
+        + Sync,
 >;
 
 /// Something to be done in a transaction.
@@ -43,6 +53,9 @@ pub(crate) enum Request {
     Submit(Vec<NewJob>),
     Apply(Vec<JobChange>),
     Claim(ClaimRequest),
+    AcquirePermits(Vec<PermitRequest>),
+    SettlePermits(Vec<PermitSettlement>),
+    ControlUpstream(Upstream, Control, AuditEntry),
     Sweep(u32),
     Count(Vec<(Counter, Queue, i64)>),
     Custom(Custom),
@@ -57,13 +70,23 @@ impl Request {
         if let Self::Apply(changes) = self { Some(changes) } else { None }
     }
 
+    fn settlements(&self) -> Option<&[PermitSettlement]> {
+        if let Self::SettlePermits(settlements) = self { Some(settlements) } else { None }
+    }
+
+    fn permits(&self) -> Option<&[PermitRequest]> {
+        if let Self::AcquirePermits(requests) = self { Some(requests) } else { None }
+    }
+
     fn items(&self) -> usize {
         match self {
             Self::Submit(jobs) => jobs.len(),
             Self::Apply(changes) => changes.len(),
             Self::Claim(request) => request.max as usize,
+            Self::AcquirePermits(requests) => requests.len(),
+            Self::SettlePermits(settlements) => settlements.len(),
             Self::Sweep(limit) => *limit as usize,
-            Self::Count(_) | Self::Custom(_) => 1,
+            Self::Count(_) | Self::Custom(_) | Self::ControlUpstream(..) => 1,
         }
     }
 }
@@ -73,6 +96,8 @@ pub(crate) enum Response {
     Submitted(Vec<Submitted>),
     Applied(Vec<Result<Applied, Refusal>>),
     Claimed(Vec<Claimed>),
+    Permits(Vec<Result<Permit, NoPermit>>),
+    SettledPermits(Vec<Option<SettledPermit>>),
     Swept(u32),
     Done(Box<dyn Any + Send>),
 }
@@ -251,24 +276,27 @@ impl Lane {
 
     async fn in_transaction(&mut self, conn: &mut Conn, requests: &[Request]) -> StoreResult<Vec<Response>> {
         let now = self.clock.begin(conn).await?;
-        let mut tally = Tally::default();
+        let (mut tally, mut dealings) = (Tally::default(), Dealings::default());
         let mut responses: Vec<Option<Response>> = requests.iter().map(|_| None).collect();
         // All submits as one, then all changes as one.
         let jobs = gathered(requests, Request::submits);
         let answers = submit::submit(conn, &jobs, now, &mut tally).await?;
         deal(requests, &mut responses, Request::submits, answers, Response::Submitted);
-        let changes = gathered(requests, Request::changes);
-        let answers = apply::apply(conn, &changes, now, &mut tally).await?;
+        let settlements = gathered(requests, Request::settlements);
+        let settling = permits::settle(conn, &settlements, now, &mut dealings).await?;
+        let settled_alone = dealings.settled.len();
+        let mut changes = gathered(requests, Request::changes);
+        let asked = changes.len();
+        changes.extend(&settling.payments);
+        let mut answers = apply::apply(conn, &changes, now, &mut tally, &mut dealings).await?;
+        answers.truncate(asked);
         deal(requests, &mut responses, Request::changes, answers, Response::Applied);
+        ledger::book(conn, &settling.loose, now).await?;
         for (request, response) in requests.iter().zip(&mut responses) {
             match request {
-                Request::Submit(_) | Request::Apply(_) => {}
-                Request::Claim(request) => {
-                    *response =
-                        Some(Response::Claimed(claim::claim(conn, request, now, &mut self.floors).await?));
-                }
                 Request::Sweep(limit) => {
                     *response = Some(Response::Swept(apply::sweep(conn, *limit, now).await?));
+                    permits::sweep(conn, *limit, now).await?;
                 }
                 Request::Count(counts) => {
                     for (counter, queue, value) in counts {
@@ -276,12 +304,77 @@ impl Lane {
                     }
                     *response = Some(Response::Done(Box::new(())));
                 }
-                Request::Custom(custom) => *response = Some(Response::Done(custom(conn, now).await?)),
+                Request::Custom(custom) => {
+                    *response = Some(Response::Done(custom(conn, &mut dealings, now).await?));
+                }
+                _ => {}
             }
         }
+        let mut told = Vec::new();
+        let upstreams = UpstreamWork { requests, dealings, now };
+        let answers = upstreams.run(conn, &mut responses, &mut told, &mut self.floors, &mut tally).await;
+        answers?;
+        let answers = settling.answers(&mut told.into_iter().take(settled_alone));
+        deal(requests, &mut responses, Request::settlements, answers, Response::SettledPermits);
         tally.save(conn, self.shard, now).await?;
         conn.commit().await?;
         responses.into_iter().map(|response| response.ok_or_else(no_answer)).collect()
+    }
+}
+
+/// The last part of a transaction: all that concerns upstreams, and claims, which have to ask them.
+struct UpstreamWork<'r> {
+    requests: &'r [Request],
+    dealings: Dealings,
+    now: Timestamp,
+}
+
+impl UpstreamWork<'_> {
+    /// Leaves what was told to settled calls in `told`.
+    async fn run(
+        self,
+        conn: &mut Conn,
+        responses: &mut [Option<Response>],
+        told: &mut Vec<SettledPermit>,
+        floors: &mut Floors,
+        tally: &mut Tally,
+    ) -> StoreResult<()> {
+        let Self { requests, dealings, now } = self;
+        let claims = requests.iter().any(|request| matches!(request, Request::Claim(_)));
+        let controls = requests.iter().filter_map(|request| match request {
+            Request::ControlUpstream(name, control, audit) => Some((name, control, audit)),
+            _ => None,
+        });
+        let asked = gathered(requests, Request::permits);
+        if !claims && asked.is_empty() && dealings.is_empty() && controls.clone().next().is_none() {
+            return Ok(());
+        }
+        let mut needs = Needs::of(&dealings);
+        needs.all_that_need_care |= claims;
+        needs.upstreams.extend(controls.clone().map(|(name, ..)| name.clone()));
+        let asking = Asking::read(conn, asked).await?;
+        asking.need(&mut needs);
+        let mut loaded = upstreams::load(conn, &needs, now).await?;
+        told.extend(dealings.tell(&mut loaded.desk, now));
+        let mut audit = Vec::new();
+        for (name, control, entry) in controls {
+            loaded.desk.control(name, control, now);
+            audit.push(AuditEntry { at: now, ..entry.clone() });
+        }
+        operation::write_audit(conn, audit).await?;
+        let answers = asking.answer(conn, &mut loaded.desk, now, tally).await?;
+        deal(requests, responses, Request::permits, answers, Response::Permits);
+        for (request, response) in requests.iter().zip(responses) {
+            match request {
+                Request::Claim(request) => {
+                    let claimed = claim::claim(conn, request, now, floors, &mut loaded.desk).await?;
+                    *response = Some(Response::Claimed(claimed));
+                }
+                Request::ControlUpstream(..) => *response = Some(Response::Done(Box::new(()))),
+                _ => {}
+            }
+        }
+        upstreams::save(conn, loaded, now).await
     }
 }
 

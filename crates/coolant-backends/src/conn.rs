@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | `{lock}` | nothing: there is one writer | `FOR UPDATE` |
 //! | `{lock_jobs}` | nothing | `FOR UPDATE OF j` |
+//! | `{lock_permits}` | nothing | `FOR UPDATE OF p` |
 //! | `{skip}` | nothing | `FOR UPDATE SKIP LOCKED` |
 //! | `{rows}` | `(SELECT ?n AS a, …)`, run once a row | `UNNEST($n::text[], …)`, run once |
 //! | `{from_rows}`, of an update | nothing, and `?n` for each `r.a` | `FROM {rows}` |
@@ -128,11 +129,13 @@ impl Dialect {
     fn fill(self, text: &str) -> String {
         match self {
             Self::Sqlite => {
-                numbered(&text.replace("{lock}", "").replace("{lock_jobs}", "").replace("{skip}", ""))
+                let locks = ["{lock}", "{lock_jobs}", "{lock_permits}", "{skip}"];
+                numbered(&locks.iter().fold(text.to_owned(), |text, lock| text.replace(lock, "")))
             }
             Self::Postgres => text
                 .replace("{lock}", "FOR UPDATE")
                 .replace("{lock_jobs}", "FOR UPDATE OF j")
+                .replace("{lock_permits}", "FOR UPDATE OF p")
                 .replace("{skip}", "FOR UPDATE SKIP LOCKED"),
         }
     }

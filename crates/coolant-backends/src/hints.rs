@@ -101,7 +101,9 @@ fn is_news(response: &Response) -> bool {
             .flatten()
             .any(|Applied { answer, .. }| matches!(answer, Answer::Done | Answer::Cancelled | Answer::Ended)),
         Response::Swept(ended) => *ended > 0,
-        Response::Claimed(_) | Response::Done(_) => false,
+        Response::Claimed(_) | Response::Permits(_) | Response::SettledPermits(_) | Response::Done(_) => {
+            false
+        }
     }
 }
 

@@ -66,6 +66,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: "",
     },
     Migration {
+        number: 8,
+        name: "upstreams",
+        shared: include_str!("../migrations/0008_upstreams.sql"),
+        sqlite: "",
+        postgres: include_str!("../migrations/0008_upstreams.postgres.sql"),
+    },
+    Migration {
         number: 10,
         name: "locks",
         shared: include_str!("../migrations/0010_locks.sql"),

@@ -5,6 +5,7 @@ mod ledger;
 mod locks;
 mod processes;
 mod schedules;
+mod upstreams;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ use crate::clock::{StoreClock, TestClock};
 use crate::conn::Conn;
 use crate::hints::{self, Hints};
 use crate::postgres::Purpose;
+use crate::sql::upstreams::Dealings;
 use crate::sql::{claim, jobs, operation, stats};
 use crate::{Address, migrate, postgres, sqlite};
 
@@ -250,10 +252,22 @@ impl SqlStore {
         &self,
         write: impl for<'c> Fn(&'c mut Conn, Timestamp) -> BoxFuture<'c, StoreResult<T>> + Send + Sync + 'static,
     ) -> StoreResult<T> {
+        self.write_and_deal(move |conn, _, now| write(conn, now)).await
+    }
+
+    /// The same for one that may have something to tell upstreams, which is done at the end of the group.
+    async fn write_and_deal<T: Send + 'static>(
+        &self,
+        write: impl for<'c> Fn(&'c mut Conn, &'c mut Dealings, Timestamp) -> BoxFuture<'c, StoreResult<T>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> StoreResult<T> {
         let write = Arc::new(write);
-        let custom: Custom = Box::new(move |conn, now| {
+        let custom: Custom = Box::new(move |conn, dealings, now| {
             let write = Arc::clone(&write);
-            async move { write(conn, now).await.map(|value| Box::new(value) as Box<dyn Any + Send>) }.boxed()
+            let written = async move { write(conn, dealings, now).await };
+            written.map(|value| value.map(|value| Box::new(value) as Box<dyn Any + Send>)).boxed()
         });
         match self.batcher.run(Request::Custom(custom)).await? {
             Response::Done(value) => value.downcast().map(|value| *value).map_err(|_| mixed_up()),

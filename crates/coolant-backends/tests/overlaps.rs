@@ -12,10 +12,13 @@ use std::time::Duration;
 use coolant_backends::{Options, SqlStore};
 use coolant_core::job::{JobId, JobSpec, LeaseToken, Policy, Status};
 use coolant_core::lifecycle::{Answer, Event, Refusal};
-use coolant_core::names::{IdempotencyKey, JobType, LockKey, Queue, Tenant};
+use coolant_core::money::Money;
+use coolant_core::names::{IdempotencyKey, JobType, LockKey, Queue, Tenant, Upstream};
 use coolant_core::store::{
-    ClaimRequest, IfFailed, JobChange, NewJob, Start, Store, StoreError, SubmitOutcome,
+    AuditEntry, ClaimRequest, IfFailed, JobChange, NewJob, Start, Store, StoreError, SubmitOutcome,
 };
+use coolant_core::time::Timestamp;
+use coolant_core::upstream::{Control, Limits, PermitId, PermitRequest, UpstreamSettings, UpstreamStore};
 use serde_json::json;
 use support::{Database, Raw};
 use uuid::Uuid;
@@ -161,6 +164,80 @@ fn two_jobs_of_a_lock_key_are_not_claimed_by_overlapping_transactions() {
         assert_eq!(claimed.iter().map(|claimed| claimed.record.job.id).collect::<Vec<_>>(), [other]);
         raw.say("ROLLBACK").await;
         assert_eq!(store.claim(any(10)).await.unwrap().len(), 1);
+    });
+}
+
+fn ask(n: u128) -> PermitRequest {
+    PermitRequest {
+        id: PermitId(Uuid::from_u128(n)),
+        upstream: Upstream::parse("u").unwrap(),
+        job: None,
+        tenant: Tenant::default(),
+        step: None,
+        tokens: 0,
+        cost: Money::default(),
+    }
+}
+
+/// Permits asked for while another transaction holds the upstream wait for it, and count what it has left.
+#[test]
+fn a_permit_counts_what_an_overlapping_transaction_has_given() {
+    with(|store, raw| async move {
+        let limits = Limits { max_concurrent: Some(2), ..Limits::default() };
+        let settings = UpstreamSettings { limits, credential: None };
+        store.set_upstream(&Upstream::parse("u").unwrap(), settings).await.unwrap();
+        raw.say(
+            "BEGIN; SELECT 1 FROM upstreams WHERE name = 'u' FOR UPDATE; \
+             INSERT INTO permits (id, upstream, tenant, tokens, cost_nanos, acquired_at, expires_at) \
+             VALUES ('00000000-0000-7000-8000-000000000001', 'u', 'default', 0, 0, 0, 9000000000000)",
+        )
+        .await;
+        let waiting = tokio::spawn({
+            let store = Arc::clone(&store);
+            async move { store.acquire_permits(vec![ask(7), ask(8), ask(9)]).await }
+        });
+        raw.until_somebody_waits().await;
+        raw.say("COMMIT").await;
+        let answers = waiting.await.unwrap().unwrap();
+        assert_eq!(answers.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, false]);
+    });
+}
+
+/// Two claims of one probe: the second waits for the first, and finds it under way.
+#[test]
+fn a_claim_finds_the_probe_that_an_overlapping_transaction_began() {
+    with(|store, raw| async move {
+        let upstreams = vec![Upstream::parse("u").unwrap()];
+        for key in ["a", "b"] {
+            let mut new = job(key, None);
+            Arc::make_mut(&mut new.spec).upstreams.clone_from(&upstreams);
+            submitted(&store, new).await;
+        }
+        let audit = AuditEntry {
+            at: Timestamp::default(),
+            actor: "test".into(),
+            action: "upstream.closed".into(),
+            target: "u".into(),
+            reason: String::new(),
+        };
+        let close = Control::Close { wait: Duration::ZERO, reason: "now".into() };
+        store.control_upstream(&upstreams[0], close, audit).await.unwrap();
+        // As another process's claim would: its permit is the probe.
+        raw.say(
+            "BEGIN; INSERT INTO permits (id, upstream, tenant, tokens, cost_nanos, acquired_at, expires_at) \
+             VALUES ('00000000-0000-7000-8000-000000000001', 'u', 'default', 0, 0, 0, 9000000000000); \
+             UPDATE upstreams SET breaker = jsonb_build_object('state', jsonb_build_object('probing', \
+             jsonb_build_object('by', jsonb_build_object('permit', '00000000-0000-7000-8000-000000000001'), \
+             'closure', breaker::jsonb -> 'state' -> 'closed')), 'closed_since', 0)::text WHERE name = 'u'",
+        )
+        .await;
+        let waiting = tokio::spawn({
+            let store = Arc::clone(&store);
+            async move { store.claim(any(10)).await }
+        });
+        raw.until_somebody_waits().await;
+        raw.say("COMMIT").await;
+        assert_eq!(waiting.await.unwrap().unwrap(), []);
     });
 }
 

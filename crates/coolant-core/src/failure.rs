@@ -126,6 +126,19 @@ impl FailureClass {
         matches!(self, Self::QuotaExhausted | Self::Auth | Self::Permission)
     }
 
+    /// Whether one such failure says little about an upstream, and three in a row say that it is down.
+    #[must_use]
+    pub fn counts_in_a_row(self) -> bool {
+        matches!(self, Self::Timeout | Self::Network | Self::UpstreamError)
+    }
+
+    /// Whether a call that ended so may be on the bill all the same: it was answered, or broke off so late
+    /// that nobody knows.
+    #[must_use]
+    pub fn may_be_billed(self) -> bool {
+        matches!(self, Self::Timeout | Self::Network | Self::InvalidOutput | Self::ContentFiltered)
+    }
+
     /// The last part of the error code that belongs to the class: `RATE_LIMIT` of `LLM_RATE_LIMIT`.
     #[must_use]
     pub fn code_suffix(self) -> &'static str {

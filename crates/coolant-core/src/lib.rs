@@ -22,5 +22,6 @@ pub mod retry;
 pub mod schedule;
 pub mod store;
 pub mod time;
+pub mod upstream;
 pub mod usage;
 pub mod view;

@@ -62,6 +62,7 @@ pub fn on(job: &Job, event: &Event, now: Timestamp) -> Result<Transition, Refusa
         Event::Defer { token, wait, reason, usage } => {
             settle(job, *token, usage, now, Outcome::Deferred, |change| change.defer(*wait, reason, None))
         }
+        Event::Pay { token, usage, .. } => pay(job, *token, usage, now),
         Event::Release { token } => settle(job, *token, &[], now, Outcome::Released, Change::release),
         Event::Cancel => cancel(job, now),
         Event::Reopen { force } => reopen(job, *force, now),
@@ -136,6 +137,17 @@ pub fn check_lease(job: &Job, token: LeaseToken) -> Result<(), Refusal> {
     current(job, token).map(|_| ())
 }
 
+/// The lease of that token, if its attempt may still begin a paid call: one whose job is cancelled may not.
+///
+/// # Errors
+/// A [`Refusal`] saying how the lease was lost.
+pub fn paying_lease(job: &Job, token: LeaseToken) -> Result<&Lease, Refusal> {
+    match current(job, token)? {
+        (_, true) => Err(Refusal::LeaseLostByCancel),
+        (lease, false) => Ok(lease),
+    }
+}
+
 fn renew(
     job: &Job,
     token: LeaseToken,
@@ -170,6 +182,16 @@ fn save_step(job: &Job, token: LeaseToken, usage: &[Usage], now: Timestamp) -> R
     let mut change = Change::of(job, now);
     change.book(usage, true);
     Ok(change.answer(Answer::Held { until }))
+}
+
+/// Money is booked whatever became of the attempt. What was paid for an attempt that is over has no keeper.
+fn pay(job: &Job, token: LeaseToken, usage: &[Usage], now: Timestamp) -> Result<Transition, Refusal> {
+    if token.0 < 1 || token.0 > job.counters.claims {
+        return Err(Refusal::LeaseLost);
+    }
+    let mut change = Change::of(job, now);
+    change.book(usage, current(job, token).is_ok());
+    Ok(change.answer(Answer::Done))
 }
 
 fn succeed(job: &Job, token: LeaseToken, usage: &[Usage], now: Timestamp) -> Result<Transition, Refusal> {

@@ -10,6 +10,7 @@ mod locks;
 mod processes;
 mod read;
 mod schedules;
+mod upstreams;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,6 +119,7 @@ struct State {
     processes: BTreeMap<ProcessId, Timestamp>,
     /// Paid calls of no job.
     loose: Vec<(Uuid, Queue, LedgerEntry)>,
+    upstreams: upstreams::Upstreams,
 }
 
 /// A job and what belongs to it.

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use crate::failure::FailureClass;
 use crate::usage::{Reading, Tier};
 
+use crate::upstream::PermitId;
+
 /// An amount in US dollars, exact to 1e-9 (a nano-dollar). Sums saturate instead of wrapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -84,6 +86,10 @@ pub struct Usage {
     pub credential: Option<String>,
     /// The usage in the provider's own words, [`MAX_REPORTED`] bytes at most.
     pub reported: Option<Value>,
+    /// The permit it was made under. A change that carries such a call settles the permit with it, as
+    /// gone well; a call whose permit is settled already is in the ledger, and is not booked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permit: Option<PermitId>,
 }
 
 impl Usage {

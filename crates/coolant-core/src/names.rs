@@ -115,6 +115,10 @@ name!(
     Upstream, "upstream", 128
 );
 name!(
+    /// The name of a key that paid services are paid with; never the key itself.
+    Credential, "credential", 128
+);
+name!(
     /// A finished, kept piece of a job.
     StepName, "step", 128
 );
@@ -126,6 +130,14 @@ name!(
     /// The caller's name for a document.
     DocumentId, "document_id", 512
 );
+
+impl JobType {
+    /// What the ledger names a paid call by that a worker made for no job.
+    #[must_use]
+    pub fn none() -> Self {
+        Self("PAID_CALL".into())
+    }
+}
 
 impl Default for Queue {
     fn default() -> Self {

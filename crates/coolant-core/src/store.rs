@@ -28,6 +28,7 @@ use crate::names::{IdempotencyKey, JobType, Queue, Tenant};
 use crate::process::{ProcessId, ProcessStore};
 use crate::schedule::ScheduleStore;
 use crate::time::Timestamp;
+use crate::upstream::UpstreamStore;
 use crate::view::Phase;
 
 /// Why a store did not answer.
@@ -418,7 +419,7 @@ pub enum RedriveState {
 
 /// Keeps jobs, schedules, leaky locks, processes and the ledger. See the module for what every store holds to.
 #[async_trait]
-pub trait Store: ScheduleStore + LockStore + ProcessStore + LedgerStore {
+pub trait Store: ScheduleStore + LockStore + ProcessStore + LedgerStore + UpstreamStore {
     /// The store's time.
     async fn now(&self) -> StoreResult<Timestamp>;
 

@@ -29,6 +29,7 @@ fn everything() -> Usage {
         failed: Some(FailureClass::InvalidOutput),
         credential: Some("회사 키".into()),
         reported: Some(json!({"prompt_tokens": 100, "x": [1.5, null, "é"]})),
+        permit: None,
     }
 }
 

@@ -1,10 +1,11 @@
 //! Changes: read the jobs, let `lifecycle` decide, save what it decided, all in one transaction.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use coolant_core::job::{Job, JobId, LeaseToken, Outcome, Status};
 use coolant_core::ledger::LedgerEntry;
-use coolant_core::lifecycle::{AttemptEnd, Event, Refusal, Transition, bars, needs_lock, on};
+use coolant_core::lifecycle::{AttemptEnd, Event, Refusal, Transition, bars, check_lease, needs_lock, on};
 use coolant_core::money::{Money, Usage, UsageTotals};
 use coolant_core::store::{Applied, AuditEntry, ClaimRequest, JobChange, StoreResult};
 use coolant_core::time::Timestamp;
@@ -14,7 +15,8 @@ use crate::conn::{Columns, Conn, Kind, Value};
 use crate::sql::codec::to_json;
 use crate::sql::counters::Tally;
 use crate::sql::stats::sum;
-use crate::sql::{claim, jobs, ledger, operation};
+use crate::sql::upstreams::Dealings;
+use crate::sql::{claim, jobs, ledger, operation, permits};
 
 /// Rows that changes leave beside the jobs themselves.
 #[derive(Default)]
@@ -33,9 +35,20 @@ pub(crate) struct Effects {
 impl Effects {
     /// Takes over what was decided about a job.
     pub(crate) fn add(&mut self, before: &Job, transition: &Transition, now: Timestamp) -> StoreResult<()> {
+        self.add_of_attempt(before, transition, transition.job.counters.claims, now)
+    }
+
+    /// The same where the calls are those of that attempt, which may not be the newest.
+    fn add_of_attempt(
+        &mut self,
+        before: &Job,
+        transition: &Transition,
+        attempt: i64,
+        now: Timestamp,
+    ) -> StoreResult<()> {
         let (job, was) = (&transition.job, before.version);
         if job.usage != before.usage {
-            let used = self.used.entry((job.id, job.counters.claims)).or_default();
+            let used = self.used.entry((job.id, attempt)).or_default();
             *used = used.plus(&job.usage.less(&before.usage));
         }
         if let Some(AttemptEnd { number, outcome, error }) = &transition.ended {
@@ -108,6 +121,10 @@ impl Effects {
             }
             Event::Fail { token, usage, .. } | Event::Defer { token, usage, .. } => {
                 self.book(job, Paid { token: *token, step: None, calls: usage, kept }, now)?;
+            }
+            Event::Pay { token, step, usage } => {
+                let kept = check_lease(job, *token).is_ok();
+                self.book(job, Paid { token: *token, step: step.as_deref(), calls: usage, kept }, now)?;
             }
             _ => {}
         }
@@ -249,13 +266,17 @@ async fn save_usage(conn: &mut Conn, used: BTreeMap<(JobId, i64), UsageTotals>) 
     Ok(())
 }
 
-/// Makes changes and answers each in its place; changes of one job in the order given.
+/// Makes changes and answers each in its place; changes of one job in the order given. What they have to tell
+/// upstreams is left in the dealings.
 pub(crate) async fn apply(
     conn: &mut Conn,
     changes: &[&JobChange],
     now: Timestamp,
     tally: &mut Tally,
+    dealings: &mut Dealings,
 ) -> StoreResult<Vec<Result<Applied, Refusal>>> {
+    let named = changes.iter().flat_map(|change| change.event.usage()).filter_map(|call| call.permit);
+    let mut taken = permits::take(conn, &named.collect(), now).await?;
     let ids: BTreeSet<JobId> = changes.iter().map(|change| change.job_id).collect();
     let mut found = jobs::load_locked(conn, &ids).await?;
     let mut saved = steps_of_changes(conn, changes).await?;
@@ -266,20 +287,25 @@ pub(crate) async fn apply(
             answers.push(Err(Refusal::NotFound));
             continue;
         };
+        let event = &*with_its_permits(event, &mut taken, dealings);
         let barred = is_barred(conn, job, event, &found, now).await?;
         let decision = if barred { Err(Refusal::LeaseLost) } else { on(job, event, now) };
         match decision {
             Ok(transition) if is_repeated_step(*job_id, event, &saved) => {
                 answers.push(Ok(Applied { job: job.clone(), answer: transition.answer }));
+                pay_all_the_same(&mut effects, &mut found, *job_id, event, now)?;
             }
             Ok(mut transition) => {
                 effects.supersede(*job_id, event, &mut saved, &mut transition);
-                effects.add(job, &transition, now)?;
-                if transition.job.version != job.version {
+                effects.add_of_attempt(job, &transition, attempt_of(event, &transition), now)?;
+                if transition.job.version == job.version {
+                    pay_all_the_same(&mut effects, &mut found, *job_id, event, now)?;
+                } else {
                     effects.carry(event, &transition, now)?;
                     effects.audit.extend(audit.clone().map(|audit| AuditEntry { at: now, ..audit }));
+                    dealings.hear(&transition.job, event);
+                    found.insert(*job_id, transition.job.clone());
                 }
-                found.insert(*job_id, transition.job.clone());
                 answers.push(Ok(Applied { job: transition.job, answer: transition.answer }));
             }
             Err(refusal) => {
@@ -287,11 +313,53 @@ pub(crate) async fn apply(
                     tally.block(job);
                 }
                 answers.push(Err(refusal));
+                pay_all_the_same(&mut effects, &mut found, *job_id, event, now)?;
             }
         }
     }
     effects.save(conn).await?;
     Ok(answers)
+}
+
+/// The event with those of its calls that are still to be booked.
+fn with_its_permits<'e>(
+    event: &'e Event,
+    taken: &mut permits::Taken,
+    dealings: &mut Dealings,
+) -> Cow<'e, Event> {
+    if event.usage().iter().all(|call| call.permit.is_none()) {
+        return Cow::Borrowed(event);
+    }
+    let mut event = event.clone();
+    permits::settle_with(&mut event, taken, dealings);
+    Cow::Owned(event)
+}
+
+/// The attempt whose calls an event carries: of a late payment not always the newest.
+fn attempt_of(event: &Event, transition: &Transition) -> i64 {
+    match event {
+        Event::Pay { token, .. } => token.0,
+        _ => transition.job.counters.claims,
+    }
+}
+
+/// A change that is not made may carry calls whose permits were settled by it just now.
+fn pay_all_the_same(
+    effects: &mut Effects,
+    found: &mut BTreeMap<JobId, Job>,
+    id: JobId,
+    event: &Event,
+    now: Timestamp,
+) -> StoreResult<()> {
+    let Some((token, step, usage)) = event.paid_under_permits() else { return Ok(()) };
+    let Some(job) = found.get(&id) else { return Ok(()) };
+    let pay = Event::Pay { token, step, usage };
+    if let Ok(transition) = on(job, &pay, now) {
+        effects.add_of_attempt(job, &transition, token.0, now)?;
+        effects.carry(&pay, &transition, now)?;
+        found.insert(id, transition.job);
+    }
+    Ok(())
 }
 
 /// Whether another job has taken the lock key that an event needs: one of those in hand, which the database

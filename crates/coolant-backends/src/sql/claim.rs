@@ -1,6 +1,7 @@
 //! Claims: the one place where SQL chooses jobs. What becomes of the chosen ones, `lifecycle` decides.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use coolant_core::gate::{Allowance, Gate, Gates};
 use coolant_core::job::{Job, JobId, JobSpec, Status};
@@ -8,6 +9,7 @@ use coolant_core::lifecycle::{Answer, Event, on};
 use coolant_core::names::{JobType, Queue};
 use coolant_core::store::{ClaimRequest, Claimed, StoreResult};
 use coolant_core::time::Timestamp;
+use coolant_core::upstream::{self, Desk, Starter};
 
 use crate::conn::{Conn, Dialect, Value};
 use crate::sql::apply::Effects;
@@ -57,13 +59,13 @@ pub(crate) async fn claim(
     request: &ClaimRequest,
     now: Timestamp,
     floors: &mut Floors,
+    desk: &mut Desk,
 ) -> StoreResult<Vec<Claimed>> {
     let mut claimed: Vec<Claimed> = Vec::new();
-    let mut gates = gates();
     for _ in 0..ROUNDS {
         let left = request.max.saturating_sub(u32::try_from(claimed.len()).unwrap_or(u32::MAX));
         let request = ClaimRequest { max: left, ..request.clone() };
-        let (considered, round) = claim_round(conn, &request, now, floors, &mut gates).await?;
+        let (considered, round) = claim_round(conn, &request, now, floors, desk).await?;
         let was_full = round.len() == considered || considered < left as usize;
         claimed.extend(round);
         if was_full {
@@ -80,23 +82,27 @@ async fn claim_round(
     request: &ClaimRequest,
     now: Timestamp,
     floors: &mut Floors,
-    gates: &mut Gates,
+    desk: &mut Desk,
 ) -> StoreResult<(usize, Vec<Claimed>)> {
-    let candidates = choose(conn, request, now, floors, gates).await?;
+    let candidates = choose(conn, request, now, floors, &gates(desk, now)).await?;
     let considered = candidates.len();
-    let mut chosen = one_of_each_lock_key(conn, candidates, now).await?;
-    chosen.retain(|candidate| gates.admit(&candidate.gate));
+    let chosen = one_of_each_lock_key(conn, candidates, now).await?;
     let mut effects = Effects::default();
     let mut claimed = Vec::with_capacity(chosen.len());
     let mut records = jobs::records(conn, chosen.iter().map(|candidate| &candidate.id)).await?;
     for Candidate { id, .. } in &chosen {
         let Some(mut record) = records.remove(id) else { continue };
+        let spec = Arc::clone(&record.job.spec);
+        if desk.allowance(&spec.upstreams, &spec.tenant, now).of(1) == 0 {
+            continue;
+        }
         let event = Event::Claim { worker: request.worker.clone(), lease: request.lease };
         let Ok(transition) = on(&record.job, &event, now) else { continue };
         effects.add(&record.job, &transition, now)?;
         record.job = transition.job;
         if let Answer::Claimed(lease) = transition.answer {
             effects.begin(&record.job, request, now);
+            desk.start(&spec.upstreams, Starter::Job { id: *id, token: lease.token }, now);
             claimed.push(Claimed { record, lease, steps: BTreeMap::new() });
         }
     }
@@ -104,9 +110,15 @@ async fn claim_round(
     Ok((considered, claimed))
 }
 
-/// What a claim may give out of each gate: the one place that knows. Nothing closes an upstream yet.
-fn gates() -> Gates {
-    Gates::default()
+/// What a claim may give out of each gate: the one place that knows.
+fn gates(desk: &Desk, now: Timestamp) -> Gates {
+    let mut gates = Gates::default();
+    for (name, allowance) in desk.allowances(now) {
+        if allowance != upstream::Allowance::Any {
+            gates.limit(name, allowance.of(u32::MAX));
+        }
+    }
+    gates
 }
 
 /// A first claim has no steps to get back; only later ones ask for them.

@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 use crate::conn::{Columns, Conn, Kind, Row, Value};
 use crate::sql::codec::{broken, hex, name};
 use crate::sql::counters::Tally;
+use crate::sql::upstreams::Dealings;
 use crate::sql::{apply, jobs};
 use crate::vector;
 
@@ -215,6 +216,7 @@ pub(crate) async fn save_vectors(
     conn: &mut Conn,
     batch: &VectorBatch,
     now: Timestamp,
+    dealings: &mut Dealings,
 ) -> StoreResult<Result<(), Refusal>> {
     let VectorBatch { tenant, model, vectors, step } = batch;
     // In one order for all writers, and each content once.
@@ -232,7 +234,7 @@ pub(crate) async fn save_vectors(
         return Ok(Ok(()));
     };
     let change = JobChange::new(job_id, Event::SaveStep { token, name, output, usage });
-    let answers = apply::apply(conn, &[&change], now, &mut Tally::default()).await?;
+    let answers = apply::apply(conn, &[&change], now, &mut Tally::default(), dealings).await?;
     let answer = answers.into_iter().next();
     answer.map_or(Ok(Err(Refusal::NotFound)), |answer| Ok(answer.map(|_| ())))
 }
@@ -298,7 +300,8 @@ async fn renew(conn: &mut Conn, job: &Job, token: LeaseToken, now: Timestamp) ->
     if lease.deadline > now {
         let change = JobChange::new(job.id, Event::Renew { token, progress: None });
         // Refused by nothing: the lease was checked, and its row is locked since.
-        let _ = apply::apply(conn, &[&change], now, &mut Tally::default()).await?;
+        let (mut tally, mut dealings) = (Tally::default(), Dealings::default());
+        let _ = apply::apply(conn, &[&change], now, &mut tally, &mut dealings).await?;
     }
     Ok(())
 }

@@ -39,6 +39,22 @@ pub(crate) async fn load_locked(conn: &mut Conn, ids: &BTreeSet<JobId>) -> Store
         .collect()
 }
 
+/// Jobs as they are, locked by nobody.
+pub(crate) async fn load(conn: &mut Conn, ids: &BTreeSet<JobId>) -> StoreResult<BTreeMap<JobId, Job>> {
+    let text = format!(
+        "SELECT {}, s.idempotency_key, s.spec FROM {{rows}} \
+         JOIN jobs j ON j.id = r.id JOIN job_specs s ON s.job_id = j.id",
+        job_columns("j.")
+    );
+    let rows = conn.query_rows(&text, &[], ID, id_rows(ids)).await?;
+    rows.into_iter()
+        .map(|mut row| {
+            let job = decode(&mut row)?;
+            Ok((job.id, job))
+        })
+        .collect()
+}
+
 /// Saves changed jobs, each if it is still at the version before.
 pub(crate) async fn save(conn: &mut Conn, jobs: &[(Job, i64)]) -> StoreResult<()> {
     let changing = &JOB_COLUMNS[FIXED_COLUMNS..];

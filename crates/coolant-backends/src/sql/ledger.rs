@@ -148,6 +148,7 @@ fn entry(row: &mut Row) -> StoreResult<LedgerRow> {
             failed: row.maybe_text()?.map(|text| class(&text)).transpose()?,
             credential: row.maybe_text()?,
             reported: from_maybe_json(row.maybe_text()?)?,
+            permit: None,
         },
     };
     Ok(LedgerRow { id, entry })

@@ -95,9 +95,9 @@ impl DocumentStore for SqlStore {
 
     async fn save_vectors(&self, batch: VectorBatch) -> StoreResult<Result<(), Refusal>> {
         let batch = Arc::new(batch);
-        self.write(move |conn, now| {
+        self.write_and_deal(move |conn, dealings, now| {
             let batch = Arc::clone(&batch);
-            async move { documents::save_vectors(conn, &batch, now).await }.boxed()
+            async move { documents::save_vectors(conn, &batch, now, dealings).await }.boxed()
         })
         .await
     }

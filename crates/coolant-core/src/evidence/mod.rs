@@ -73,6 +73,13 @@ impl Evidence {
     }
 }
 
+/// How long an answer that went well says that nothing more is left of a limit: the next call would only be
+/// told so. 31 days at most.
+#[must_use]
+pub fn rest(evidence: &Evidence, now: Option<SystemTime>) -> Option<Duration> {
+    wait::rest(evidence, now)
+}
+
 /// What kind of answer the caller asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

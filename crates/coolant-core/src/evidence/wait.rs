@@ -44,9 +44,9 @@ pub(crate) fn stated(
     let is_limit = matches!(verdict.class, RateLimited | Overloaded | QuotaExhausted);
     let words = in_words(fault, now);
     let found = retry_after(&evidence.headers, now)
-        .or_else(|| resets(&evidence.headers, now).filter(|_| is_limit))
+        .or_else(|| resets(&evidence.headers, now, true).filter(|_| is_limit))
         .or_else(|| retry_after(&fault.headers, now))
-        .or_else(|| resets(&fault.headers, now).filter(|_| is_limit))
+        .or_else(|| resets(&fault.headers, now, true).filter(|_| is_limit))
         .or_else(|| longer(in_fields(fault, now), words));
     Stated { in_words: words.is_some(), ..found.unwrap_or_default() }
 }
@@ -81,8 +81,14 @@ fn retry_after(headers: &[(String, String)], now: Option<SystemTime>) -> Option<
     })
 }
 
-/// The latest reset of the budgets that are used up.
-fn resets(headers: &[(String, String)], now: Option<SystemTime>) -> Option<Stated> {
+/// How long an answer that went well says that nothing is left.
+pub(crate) fn rest(evidence: &Evidence, now: Option<SystemTime>) -> Option<Duration> {
+    let now = evidence.header("date").and_then(date::parse).or(now);
+    resets(&evidence.headers, now, false)?.wait
+}
+
+/// The latest reset of the budgets that are used up. `is_refusal`: the answer itself says that one is.
+fn resets(headers: &[(String, String)], now: Option<SystemTime>, is_refusal: bool) -> Option<Stated> {
     let named = headers.iter().filter_map(|(name, value)| {
         let name = bare(name).to_ascii_lowercase();
         let remaining = if name.starts_with("anthropic-ratelimit-") {
@@ -95,7 +101,7 @@ fn resets(headers: &[(String, String)], now: Option<SystemTime>) -> Option<State
             let at = name.find("ratelimit-reset").or_else(|| name.find("rate-limit-reset"))?;
             let left = format!("{}{}", &name[..at], name[at..].replace("-reset", "-remaining"));
             // The one budget without a name needs no count: the refusal says that it is used up.
-            let unnamed = name.ends_with("-reset");
+            let unnamed = is_refusal && name.ends_with("-reset");
             find(headers, &left).or(unnamed.then_some("0"))
         };
         (remaining?.parse::<f64>() == Ok(0.0)).then(|| point(value, now)).flatten()

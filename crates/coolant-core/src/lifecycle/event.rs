@@ -68,6 +68,15 @@ pub enum Event {
         /// Paid calls that no step has booked.
         usage: Vec<Usage>,
     },
+    /// A paid call of an attempt is over. Booked whatever became of the attempt: it is paid.
+    Pay {
+        /// The attempt's lease, which need not hold any more.
+        token: LeaseToken,
+        /// The step it was for.
+        step: Option<String>,
+        /// The calls.
+        usage: Vec<Usage>,
+    },
     /// Given back at a shutdown. Uses up no attempt.
     Release {
         /// The lease.
@@ -89,6 +98,49 @@ pub enum Event {
     },
     /// Time has passed.
     Sweep,
+}
+
+impl Event {
+    /// Those of its calls that were made under permits, with the attempt and the step: they are booked also if
+    /// the change itself is refused.
+    #[must_use]
+    pub fn paid_under_permits(&self) -> Option<(LeaseToken, Option<String>, Vec<Usage>)> {
+        let (token, step) = match self {
+            Self::SaveStep { token, name, .. } => (*token, Some(name.clone())),
+            Self::Pay { token, step, .. } => (*token, step.clone()),
+            Self::Succeed { token, .. } | Self::Fail { token, .. } | Self::Defer { token, .. } => {
+                (*token, None)
+            }
+            _ => return None,
+        };
+        let calls: Vec<_> = self.usage().iter().filter(|call| call.permit.is_some()).cloned().collect();
+        (!calls.is_empty()).then_some((token, step, calls))
+    }
+
+    /// The paid calls that it carries.
+    pub fn usage_mut(&mut self) -> Option<&mut Vec<Usage>> {
+        match self {
+            Self::SaveStep { usage, .. }
+            | Self::Succeed { usage, .. }
+            | Self::Fail { usage, .. }
+            | Self::Defer { usage, .. }
+            | Self::Pay { usage, .. } => Some(usage),
+            _ => None,
+        }
+    }
+
+    /// The same, to look at.
+    #[must_use]
+    pub fn usage(&self) -> &[Usage] {
+        match self {
+            Self::SaveStep { usage, .. }
+            | Self::Succeed { usage, .. }
+            | Self::Fail { usage, .. }
+            | Self::Defer { usage, .. }
+            | Self::Pay { usage, .. } => usage,
+            _ => &[],
+        }
+    }
 }
 
 /// What an event did.

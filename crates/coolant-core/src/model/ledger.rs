@@ -16,21 +16,7 @@ use crate::time::{Timestamp, date_of};
 impl LedgerStore for ModelStore {
     async fn book(&self, calls: Vec<LooseCall>) -> StoreResult<()> {
         let (now, mut state) = (self.now(), self.state());
-        for call in calls {
-            if state.loose.iter().all(|(id, ..)| *id != call.id) {
-                let entry = LedgerEntry {
-                    job_id: None,
-                    job_type: Some(call.job_type),
-                    attempt: 0,
-                    step: None,
-                    tenant: call.tenant,
-                    at: now,
-                    wasted: call.usage.is_wasted(true),
-                    usage: call.usage,
-                };
-                state.loose.push((call.id, call.queue, entry));
-            }
-        }
+        calls.into_iter().for_each(|call| state.book_loose(call, now));
         Ok(())
     }
 
@@ -61,6 +47,23 @@ impl LedgerStore for ModelStore {
 }
 
 impl State {
+    pub(super) fn book_loose(&mut self, call: LooseCall, now: Timestamp) {
+        if self.loose.iter().any(|(id, ..)| *id == call.id) {
+            return;
+        }
+        let entry = LedgerEntry {
+            job_id: None,
+            job_type: Some(call.job_type),
+            attempt: 0,
+            step: None,
+            tenant: call.tenant,
+            at: now,
+            wasted: call.usage.is_wasted(true),
+            usage: call.usage,
+        };
+        self.loose.push((call.id, call.queue, entry));
+    }
+
     /// Every row; those of jobs are named by their place.
     fn ledger(&self) -> impl Iterator<Item = LedgerRow> {
         let of_jobs = self.rows.values().flat_map(|row| &row.ledger);

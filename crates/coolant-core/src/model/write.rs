@@ -2,19 +2,20 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::{Row, State};
 use crate::fingerprint::Fingerprint;
-use crate::gate::{Allowance, Gate, Gates};
 use crate::job::{Attempt, JobId, JobRecord, JobState, LeaseToken, Outcome, Step};
 use crate::ledger::LedgerEntry;
-use crate::lifecycle::{Answer, Event, Refusal, Transition, bars, on};
+use crate::lifecycle::{Answer, Event, Refusal, Transition, bars, check_lease, on};
 use crate::money::{Money, Usage, UsageTotals};
 use crate::names::{LockKey, Queue, Tenant};
 use crate::store::{
     Applied, ClaimRequest, Claimed, Counter, IfFailed, JobChange, NewJob, Redrive, SubmitOutcome, Submitted,
 };
 use crate::time::Timestamp;
+use crate::upstream::Starter;
 
 impl State {
     pub(super) fn submit(&mut self, new: NewJob, now: Timestamp) -> Submitted {
@@ -72,24 +73,24 @@ impl State {
     pub(super) fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Vec<Claimed> {
         self.note_asked(request, now);
         let mut claimed = Vec::new();
-        let mut gates = gates();
         for id in self.candidates(request, now) {
             if claimed.len() == request.max as usize {
                 break;
             }
-            let gate = Gate::of(&self.rows[&id].job().spec.upstreams);
-            if gates.allowance(&gate) == Allowance::None {
+            let event = Event::Claim { worker: request.worker.clone(), lease: request.lease };
+            let spec = Arc::clone(&self.rows[&id].job().spec);
+            self.look_around(now);
+            if self.upstreams.desk.allowance(&spec.upstreams, &spec.tenant, now).of(1) == 0 {
                 continue;
             }
-            let event = Event::Claim { worker: request.worker.clone(), lease: request.lease };
             // A candidate may turn out to have ended, or its lock key may just have been taken.
             if let Ok(Applied { answer: Answer::Claimed(lease), .. }) =
                 self.apply(JobChange::new(id, event), now)
             {
-                gates.admit(&gate);
                 if let Some((row, process)) = self.rows.get_mut(&id).zip(request.process) {
                     row.claimed_by.insert(lease.token.0, process);
                 }
+                self.upstreams.desk.start(&spec.upstreams, Starter::Job { id, token: lease.token }, now);
                 let row = &self.rows[&id];
                 claimed.push(Claimed { record: row.record.clone(), lease, steps: row.outputs() });
             }
@@ -124,7 +125,7 @@ impl State {
     }
 
     pub(super) fn apply(&mut self, change: JobChange, now: Timestamp) -> Result<Applied, Refusal> {
-        let JobChange { job_id, event, audit } = change;
+        let JobChange { job_id, mut event, audit } = change;
         let row = self.rows.get(&job_id).ok_or(Refusal::NotFound)?;
         if let Some(until) = self.barred_until(row, &event, now) {
             return Err(match event {
@@ -132,8 +133,13 @@ impl State {
                 _ => Refusal::LeaseLost,
             });
         }
-        if let Some(answer) = repeated_step(row, &event) {
-            return Ok(Applied { job: row.job().clone(), answer });
+        let repeated = repeated_step(row, &event);
+        self.settle_with(&mut event, now);
+        let row = &self.rows[&job_id];
+        if let Some(answer) = repeated {
+            let job = row.job().clone();
+            self.pay_all_the_same(job_id, &event, now);
+            return Ok(Applied { job, answer });
         }
         let queue = row.job().spec.queue.clone();
         let mut transition = match on(row.job(), &event, now) {
@@ -146,18 +152,32 @@ impl State {
                         self.count(Counter::SavedByCooldowns, queue, worth, now);
                     }
                 }
+                self.pay_all_the_same(job_id, &event, now);
                 return Err(refusal);
             }
         };
         supersede(row, &event, &mut transition);
         let applied = Applied { job: transition.job.clone(), answer: transition.answer.clone() };
-        if transition.answer != Answer::Already {
+        if transition.answer == Answer::Already {
+            self.pay_all_the_same(job_id, &event, now);
+        } else {
+            self.tell_upstreams(&applied.job, &event, now);
             if let Some(row) = self.rows.get_mut(&job_id) {
                 row.save(transition, event, now);
             }
             self.audit.extend(audit.map(|entry| crate::store::AuditEntry { at: now, ..entry }));
         }
         Ok(applied)
+    }
+
+    /// A change that is not made may carry calls whose permits were settled by it just now.
+    fn pay_all_the_same(&mut self, job_id: JobId, event: &Event, now: Timestamp) {
+        let Some((token, step, usage)) = event.paid_under_permits() else { return };
+        let pay = Event::Pay { token, step, usage };
+        let Some(row) = self.rows.get_mut(&job_id) else { return };
+        if let Ok(transition) = on(row.job(), &pay, now) {
+            row.save(transition, pay, now);
+        }
     }
 
     fn barred_until(&self, row: &Row, event: &Event, now: Timestamp) -> Option<Timestamp> {
@@ -196,11 +216,6 @@ impl State {
         self.redrives.insert(redrive.id, Redrive { version: kept + 1, ..redrive });
         true
     }
-}
-
-/// What a claim may give out of each gate. Nothing closes an upstream yet.
-fn gates() -> Gates {
-    Gates::default()
 }
 
 fn lock_name(row: &Row) -> Option<(&Tenant, &LockKey)> {
@@ -270,6 +285,10 @@ impl Row {
             Event::Fail { token, usage, .. } | Event::Defer { token, usage, .. } => {
                 self.book(token, None, usage, now, spent, kept);
             }
+            Event::Pay { token, step, usage } => {
+                let kept = check_lease(self.job(), token).is_ok();
+                self.book(token, step.as_ref(), usage, now, spent, kept);
+            }
             _ => {}
         }
     }
@@ -293,7 +312,7 @@ impl Row {
             tenant: tenant.clone(),
             at: now,
             wasted: usage.is_wasted(kept),
-            usage,
+            usage: Usage { permit: None, ..usage },
         }));
         if let Some(attempt) = self.attempts.get_mut(&token.0) {
             attempt.usage = sum(attempt.usage, spent);

@@ -11,11 +11,15 @@ use coolant_core::ledger::{
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
 use coolant_core::model::{ManualClock, ModelStore};
-use coolant_core::names::{IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
+use coolant_core::names::{IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant, Upstream};
 use coolant_core::process::{Burial, Process, ProcessId, ProcessLock, ProcessStore};
 use coolant_core::schedule::{Schedule, ScheduleStore};
 use coolant_core::store::*;
 use coolant_core::time::Timestamp;
+use coolant_core::upstream::{
+    Control, Limits, NoPermit, Permit, PermitRequest, PermitSettlement, SettledPermit, TenantNow,
+    UpstreamNow, UpstreamSettings, UpstreamStore,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
@@ -303,5 +307,44 @@ impl ProcessStore for Mutant {
     }
     async fn forget_process(&self, id: ProcessId) -> StoreResult<()> {
         self.inner.forget_process(id).await
+    }
+}
+
+#[async_trait]
+impl UpstreamStore for Mutant {
+    async fn set_upstream(&self, name: &Upstream, settings: UpstreamSettings) -> StoreResult<UpstreamNow> {
+        self.inner.set_upstream(name, settings).await
+    }
+    async fn upstreams(&self, names: Option<&[Upstream]>) -> StoreResult<Vec<UpstreamNow>> {
+        self.inner.upstreams(names).await
+    }
+    async fn control_upstream(
+        &self,
+        name: &Upstream,
+        control: Control,
+        audit: AuditEntry,
+    ) -> StoreResult<UpstreamNow> {
+        self.inner.control_upstream(name, control, audit).await
+    }
+    async fn set_tenant(&self, tenant: &Tenant, limits: Limits) -> StoreResult<TenantNow> {
+        self.inner.set_tenant(tenant, limits).await
+    }
+    async fn tenant(&self, tenant: &Tenant) -> StoreResult<Option<TenantNow>> {
+        self.inner.tenant(tenant).await
+    }
+    async fn acquire_permits(
+        &self,
+        requests: Vec<PermitRequest>,
+    ) -> StoreResult<Vec<Result<Permit, NoPermit>>> {
+        self.inner.acquire_permits(requests).await
+    }
+    async fn settle_permits(
+        &self,
+        settlements: Vec<PermitSettlement>,
+    ) -> StoreResult<Vec<Option<SettledPermit>>> {
+        self.inner.settle_permits(settlements).await
+    }
+    async fn breakers_stir(&self) -> StoreResult<bool> {
+        self.inner.breakers_stir().await
     }
 }

@@ -17,7 +17,9 @@ use coolant_core::ledger::{
 };
 use coolant_core::lifecycle::Refusal;
 use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
-use coolant_core::names::{DocumentId, IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
+use coolant_core::names::{
+    DocumentId, IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant, Upstream,
+};
 use coolant_core::process::{Burial, Process, ProcessId, ProcessLock, ProcessStore};
 use coolant_core::schedule::{Schedule, ScheduleStore};
 use coolant_core::store::{
@@ -25,6 +27,10 @@ use coolant_core::store::{
     Redrive, Stats, Store, StoreError, StoreResult, Submitted,
 };
 use coolant_core::time::Timestamp;
+use coolant_core::upstream::{
+    Control, Limits, NoPermit, Permit, PermitRequest, PermitSettlement, SettledPermit, TenantNow,
+    UpstreamNow, UpstreamSettings, UpstreamStore,
+};
 use tokio::sync::Barrier;
 
 type Versions = Vec<(DocumentVersion, Vec<u8>)>;
@@ -270,6 +276,15 @@ pass_on! {
     book(calls: Vec<LooseCall>) -> ();
     ledger_page(filter: &LedgerFilter, page: LedgerPage) -> Vec<LedgerRow>;
     ledger_sums(by: LedgerBy, filter: &LedgerFilter) -> Vec<LedgerSum>;
+    UpstreamStore:
+    set_upstream(name: &Upstream, settings: UpstreamSettings) -> UpstreamNow;
+    upstreams(names: Option<&[Upstream]>) -> Vec<UpstreamNow>;
+    control_upstream(name: &Upstream, control: Control, audit: AuditEntry) -> UpstreamNow;
+    set_tenant(tenant: &Tenant, limits: Limits) -> TenantNow;
+    tenant(tenant: &Tenant) -> Option<TenantNow>;
+    acquire_permits(requests: Vec<PermitRequest>) -> Vec<Result<Permit, NoPermit>>;
+    settle_permits(settlements: Vec<PermitSettlement>) -> Vec<Option<SettledPermit>>;
+    breakers_stir() -> bool;
 }
 
 pass_on! {

@@ -17,11 +17,15 @@ use coolant_core::ledger::{
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
 use coolant_core::model::{ManualClock, ModelStore};
-use coolant_core::names::{IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
+use coolant_core::names::{IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant, Upstream};
 use coolant_core::process::{Burial, Process, ProcessId, ProcessLock, ProcessStore};
 use coolant_core::schedule::{Schedule, ScheduleStore};
 use coolant_core::store::*;
 use coolant_core::time::Timestamp;
+use coolant_core::upstream::{
+    Control, Limits, NoPermit, Permit, PermitRequest, PermitSettlement, SettledPermit, TenantNow,
+    UpstreamNow, UpstreamSettings, UpstreamStore,
+};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -466,4 +470,43 @@ pub(crate) async fn failure_code(job: &JobHandle) -> String {
 pub(crate) async fn attempt_ended(rig: &Rig, job: &JobHandle, outcome: Outcome) {
     let attempts = rig.store.attempts(job.id()).await.unwrap();
     assert_eq!(attempts.last().unwrap().outcome, Some(outcome));
+}
+
+#[async_trait]
+impl UpstreamStore for Watched {
+    async fn set_upstream(&self, name: &Upstream, settings: UpstreamSettings) -> StoreResult<UpstreamNow> {
+        self.model.set_upstream(name, settings).await
+    }
+    async fn upstreams(&self, names: Option<&[Upstream]>) -> StoreResult<Vec<UpstreamNow>> {
+        self.model.upstreams(names).await
+    }
+    async fn control_upstream(
+        &self,
+        name: &Upstream,
+        control: Control,
+        audit: AuditEntry,
+    ) -> StoreResult<UpstreamNow> {
+        self.model.control_upstream(name, control, audit).await
+    }
+    async fn set_tenant(&self, tenant: &Tenant, limits: Limits) -> StoreResult<TenantNow> {
+        self.model.set_tenant(tenant, limits).await
+    }
+    async fn tenant(&self, tenant: &Tenant) -> StoreResult<Option<TenantNow>> {
+        self.model.tenant(tenant).await
+    }
+    async fn acquire_permits(
+        &self,
+        requests: Vec<PermitRequest>,
+    ) -> StoreResult<Vec<Result<Permit, NoPermit>>> {
+        self.model.acquire_permits(requests).await
+    }
+    async fn settle_permits(
+        &self,
+        settlements: Vec<PermitSettlement>,
+    ) -> StoreResult<Vec<Option<SettledPermit>>> {
+        self.model.settle_permits(settlements).await
+    }
+    async fn breakers_stir(&self) -> StoreResult<bool> {
+        self.model.breakers_stir().await
+    }
 }
