@@ -276,6 +276,9 @@ pass_on! {
     book(calls: Vec<LooseCall>) -> ();
     ledger_page(filter: &LedgerFilter, page: LedgerPage) -> Vec<LedgerRow>;
     ledger_sums(by: LedgerBy, filter: &LedgerFilter) -> Vec<LedgerSum>;
+}
+
+pass_on! {
     UpstreamStore:
     set_upstream(name: &Upstream, settings: UpstreamSettings) -> UpstreamNow;
     upstreams(names: Option<&[Upstream]>) -> Vec<UpstreamNow>;
