@@ -19,15 +19,16 @@ use coolant_core::store::{
     Submitted,
 };
 use coolant_core::time::Timestamp;
+use coolant_core::turns::Rota;
 use coolant_core::upstream::{Control, NoPermit, Permit, PermitRequest, PermitSettlement, SettledPermit};
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::clock::StoreClock;
-use crate::conn::Conn;
+use crate::conn::{Conn, Dialect};
 use crate::hints;
+use crate::sql::claim::Memory;
 use crate::sql::counters::Tally;
-use crate::sql::floor::Floors;
 use crate::sql::permits::Asking;
 use crate::sql::upstreams::{Dealings, Needs};
 use crate::sql::{apply, claim, ledger, operation, permits, submit, upstreams};
@@ -198,14 +199,25 @@ pub(crate) struct Lane {
     /// Its own place in counters, so that no two lanes wait for a row.
     shard: i64,
     hints: Arc<hints::Wire>,
-    floors: Floors,
+    memory: Memory,
+    rota: Arc<std::sync::Mutex<Rota>>,
 }
 
 impl Lane {
-    pub(crate) fn new(intake: Intake, source: Source, clock: StoreClock, hints: Arc<hints::Wire>) -> Self {
+    pub(crate) fn new(
+        intake: Intake,
+        source: Source,
+        clock: StoreClock,
+        hints: Arc<hints::Wire>,
+        rota: Arc<std::sync::Mutex<Rota>>,
+    ) -> Self {
+        let memory = Memory::of_a_lane(match source {
+            Source::Own(_) => Dialect::Sqlite,
+            Source::Pool { .. } => Dialect::Postgres,
+        });
         // Another number for each lane of each process.
         let shard = (uuid::Uuid::now_v7().as_u128() & 0x7fff_ffff) as i64;
-        Self { intake, source, clock, shard, hints, floors: Floors::default() }
+        Self { intake, source, clock, shard, hints, memory, rota }
     }
 
     pub(crate) async fn run(mut self) {
@@ -266,7 +278,7 @@ impl Lane {
         let outcome = self.in_transaction(&mut conn, requests).await;
         match &outcome {
             Ok(responses) => self.hints.committed(responses),
-            Err(_) => self.floors.forget(),
+            Err(_) => self.memory.floors.forget(),
         }
         let is_rolled_back = outcome.is_ok() || conn.rollback().await;
         let sound = is_rolled_back && !matches!(outcome, Err(StoreError::Unavailable(_)));
@@ -312,7 +324,8 @@ impl Lane {
         }
         let mut told = Vec::new();
         let upstreams = UpstreamWork { requests, dealings, now };
-        let answers = upstreams.run(conn, &mut responses, &mut told, &mut self.floors, &mut tally).await;
+        let claimer = (&mut self.memory, &*self.rota);
+        let answers = upstreams.run(conn, &mut responses, &mut told, claimer, &mut tally).await;
         answers?;
         let answers = settling.answers(&mut told.into_iter().take(settled_alone));
         deal(requests, &mut responses, Request::settlements, answers, Response::SettledPermits);
@@ -336,7 +349,7 @@ impl UpstreamWork<'_> {
         conn: &mut Conn,
         responses: &mut [Option<Response>],
         told: &mut Vec<SettledPermit>,
-        floors: &mut Floors,
+        (memory, rota): (&mut Memory, &std::sync::Mutex<Rota>),
         tally: &mut Tally,
     ) -> StoreResult<()> {
         let Self { requests, dealings, now } = self;
@@ -367,7 +380,7 @@ impl UpstreamWork<'_> {
         for (request, response) in requests.iter().zip(responses) {
             match request {
                 Request::Claim(request) => {
-                    let claimed = claim::claim(conn, request, now, floors, &mut loaded.desk).await?;
+                    let claimed = claim::claim(conn, request, now, (memory, rota), &mut loaded.desk).await?;
                     *response = Some(Response::Claimed(claimed));
                 }
                 Request::ControlUpstream(..) => *response = Some(Response::Done(Box::new(()))),

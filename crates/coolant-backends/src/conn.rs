@@ -10,6 +10,7 @@
 //! | `{lock_permits}` | nothing | `FOR UPDATE OF p` |
 //! | `{skip}` | nothing | `FOR UPDATE SKIP LOCKED` |
 //! | `{rows}` | `(SELECT ?n AS a, …)`, run once a row | `UNNEST($n::text[], …)`, run once |
+//! | `{bytewise}` | nothing: texts compare by their bytes | `COLLATE "C"` |
 //! | `{from_rows}`, of an update | nothing, and `?n` for each `r.a` | `FROM {rows}` |
 //!
 //! Elsewhere: who opens connections and transactions (`batch`), what is said (`sql`).
@@ -129,14 +130,15 @@ impl Dialect {
     fn fill(self, text: &str) -> String {
         match self {
             Self::Sqlite => {
-                let locks = ["{lock}", "{lock_jobs}", "{lock_permits}", "{skip}"];
-                numbered(&locks.iter().fold(text.to_owned(), |text, lock| text.replace(lock, "")))
+                let holes = ["{lock}", "{lock_jobs}", "{lock_permits}", "{skip}", "{bytewise}"];
+                numbered(&holes.iter().fold(text.to_owned(), |text, hole| text.replace(hole, "")))
             }
             Self::Postgres => text
                 .replace("{lock}", "FOR UPDATE")
                 .replace("{lock_jobs}", "FOR UPDATE OF j")
                 .replace("{lock_permits}", "FOR UPDATE OF p")
-                .replace("{skip}", "FOR UPDATE SKIP LOCKED"),
+                .replace("{skip}", "FOR UPDATE SKIP LOCKED")
+                .replace("{bytewise}", "COLLATE \"C\""),
         }
     }
 
@@ -148,6 +150,17 @@ impl Dialect {
             return inlined(&text.replace("{from_rows}", ""), columns, before);
         }
         text.replace("{from_rows}", "FROM {rows}").replace("{rows}", &self.rows(columns, before))
+    }
+
+    /// A query for each row of these columns, with its holes filled; `r.a` in it is the row's.
+    fn fill_for_each(self, text: &str, columns: Columns<'_>, before: usize) -> String {
+        let text = self.fill(text);
+        match self {
+            Self::Sqlite => inlined(&text, columns, before),
+            Self::Postgres => {
+                format!("SELECT e.* FROM {} CROSS JOIN LATERAL ({text}) AS e", self.rows(columns, before))
+            }
+        }
     }
 
     /// What stands for `{rows}`, whose columns are the parameters after the first `before`.
@@ -257,6 +270,25 @@ impl Conn {
         match self {
             Self::Sqlite(conn) => sqlite::execute(conn, &text, params),
             Self::Postgres(client) => postgres::execute(client, &text, params).await,
+        }
+    }
+
+    /// Asks the same of each of many rows, in one statement where the database can: `r.a` in the text is the
+    /// row's column. Gives what all of them are answered, in no order.
+    pub(crate) async fn query_for_each(
+        &mut self,
+        text: &str,
+        params: &[Value],
+        columns: Columns<'_>,
+        rows: Vec<Vec<Value>>,
+    ) -> Result<Vec<Row>, StoreError> {
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let text = self.dialect().fill_for_each(text, columns, params.len());
+        match self {
+            Self::Sqlite(conn) => sqlite::query_each(conn, &text, params, &rows),
+            Self::Postgres(client) => postgres::query_unnest(client, &text, params, columns, rows).await,
         }
     }
 
@@ -378,6 +410,16 @@ mod tests {
             Dialect::Postgres.fill_rows(update, columns, 1),
             "UPDATE t SET n = r.n + other.n FROM UNNEST($2::text[], $3::bigint[]) AS r(id, n) \
              WHERE t.id = r.id AND k = $1"
+        );
+        let each = "SELECT r.id FROM t WHERE n > r.n AND other.n = $1 {skip}";
+        assert_eq!(
+            Dialect::Sqlite.fill_for_each(each, columns, 1),
+            "SELECT ?2 FROM t WHERE n > ?3 AND other.n = ?1 "
+        );
+        assert_eq!(
+            Dialect::Postgres.fill_for_each(each, columns, 1),
+            "SELECT e.* FROM UNNEST($2::text[], $3::bigint[]) AS r(id, n) CROSS JOIN LATERAL \
+             (SELECT r.id FROM t WHERE n > r.n AND other.n = $1 FOR UPDATE SKIP LOCKED) AS e"
         );
         assert_eq!(Dialect::Sqlite.fill("a = $1, '$.b' {lock}"), "a = ?1, '$.b' ");
         assert_eq!(Dialect::Postgres.fill("a = $1 {lock}"), "a = $1 FOR UPDATE");

@@ -59,6 +59,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/0005_gates.postgres.sql"),
     },
     Migration {
+        number: 6,
+        name: "turns",
+        shared: "",
+        sqlite: include_str!("../migrations/0006_turns.sqlite.sql"),
+        postgres: include_str!("../migrations/0006_turns.postgres.sql"),
+    },
+    Migration {
         number: 7,
         name: "processes",
         shared: include_str!("../migrations/0007_processes.sql"),

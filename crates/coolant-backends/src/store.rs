@@ -33,7 +33,7 @@ use crate::conn::Conn;
 use crate::hints::{self, Hints};
 use crate::postgres::Purpose;
 use crate::sql::upstreams::Dealings;
-use crate::sql::{claim, jobs, operation, stats};
+use crate::sql::{ahead, jobs, operation, stats};
 use crate::{Address, migrate, postgres, sqlite};
 
 /// How a store is opened.
@@ -132,7 +132,8 @@ impl SqlStore {
         let (batcher, intake) = batch::queue();
         let Conn::Sqlite(conn) = conn else { return Err(StoreError::Broken("not a file".into())) };
         let wire = hints::Wire::new();
-        let lane = Lane::new(intake, Source::Own(Some(conn)), clock.clone(), Arc::clone(&wire));
+        let lane =
+            Lane::new(intake, Source::Own(Some(conn)), clock.clone(), Arc::clone(&wire), Arc::default());
         std::thread::Builder::new()
             .name("coolant-writer".into())
             .spawn(move || futures::executor::block_on(lane.run()))
@@ -154,9 +155,11 @@ impl SqlStore {
         let readers = postgres::pool(url, lanes * 2, Purpose::Read)?;
         let (batcher, intake) = batch::queue();
         let wire = hints::Wire::new();
+        // Lanes deal turns together: each for itself, they would go round in step.
+        let rota = Arc::default();
         for _ in 0..lanes {
             let source = Source::Pool { writers: writers.clone(), readers: readers.clone() };
-            let lane = Lane::new(intake.clone(), source, clock.clone(), Arc::clone(&wire));
+            let lane = Lane::new(intake.clone(), source, clock.clone(), Arc::clone(&wire), Arc::clone(&rota));
             tokio::spawn(lane.run());
         }
         let hinting = hints::on_server(url.to_owned(), Arc::clone(&wire));
@@ -434,7 +437,7 @@ impl Store for SqlStore {
         self.read(move |conn| {
             async move {
                 let now = clock.now(conn).await?;
-                claim::ahead_of(conn, &job, now).await
+                ahead::ahead_of(conn, &job, now).await
             }
             .boxed()
         })

@@ -22,6 +22,7 @@ pub mod retry;
 pub mod schedule;
 pub mod store;
 pub mod time;
+pub mod turns;
 pub mod upstream;
 pub mod usage;
 pub mod view;

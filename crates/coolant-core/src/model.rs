@@ -35,6 +35,7 @@ use crate::store::{
     Redrive, RedriveState, Stats, Store, StoreResult, Submitted,
 };
 use crate::time::Timestamp;
+use crate::turns::Rota;
 
 /// A clock as a value.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -120,6 +121,7 @@ struct State {
     /// Paid calls of no job.
     loose: Vec<(Uuid, Queue, LedgerEntry)>,
     upstreams: upstreams::Upstreams,
+    rota: Rota,
 }
 
 /// A job and what belongs to it.

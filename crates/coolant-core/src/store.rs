@@ -435,10 +435,18 @@ pub trait Store: ScheduleStore + LockStore + ProcessStore + LedgerStore + Upstre
     /// [`Counter::BlockedStarts`], and what it would have cost as [`Counter::SavedByCooldowns`].
     async fn submit(&self, jobs: Vec<NewJob>) -> StoreResult<Vec<Submitted>>;
 
-    /// Gives jobs to a worker: those whose instant has come, higher priority first, then the earlier
-    /// instant, then the smaller id. A job whose lease ran out is one of them; its instant is the lease's
-    /// end. One that the claim finds to have ended (`Answer::Ended`) is saved so and not given out; fewer
-    /// than `max` may come then.
+    /// Gives jobs to a worker, out of those whose instant has come. A job whose lease ran out is one of them;
+    /// its instant is the lease's end. Where many jobs run, one whose lease was ended before its time may be
+    /// found a quarter of a second later.
+    ///
+    /// Tenants take turns (`turns::Turns`), and each tenant's jobs go by `turns::rank`, equal ones by id:
+    /// a tenant that has none left passes its turn on, and one alone gets them all. The turns are those of
+    /// this handle on the store; other processes deal their own. While more tenants have jobs waiting than a
+    /// store looks at in one piece, 64 at least, it may deal turns in the order of their names instead,
+    /// going on where it ended.
+    ///
+    /// A job that the claim finds to have ended (`Answer::Ended`) is saved so and not given out; fewer than
+    /// `max` may come then.
     ///
     /// A job is passed over while another one of its tenant holds its lock key (`lifecycle::holds_lock`),
     /// also one given out by the same call.
@@ -478,8 +486,8 @@ pub trait Store: ScheduleStore + LockStore + ProcessStore + LedgerStore + Upstre
     /// The paid calls of a job, oldest first.
     async fn ledger(&self, job_id: JobId) -> StoreResult<Vec<LedgerEntry>>;
 
-    /// Pending jobs of its queue whose instant has come and that the order of the claim puts before this
-    /// one; counted to 10 000. 0 if it is not pending.
+    /// How many pending jobs of its queue whose instant has come go before this one at most, as tenants take
+    /// turns (`turns::jobs_ahead`); counted to 10 000. 0 if it is not pending.
     async fn ahead_of(&self, job: &Job) -> StoreResult<i64>;
 
     /// The metrics of one queue or of all.

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::Subject;
 use super::kit::*;
 
-pub(super) async fn higher_priority_goes_first_then_the_earlier_instant_then_the_smaller_id(s: Subject) {
+pub(super) async fn of_one_tenant_the_lower_rank_goes_first_then_the_smaller_id(s: Subject) {
     let after = |n, priority, seconds| NewJob {
         start: Start::After(secs(seconds)),
         ..job_with(n, |spec| spec.priority = priority)

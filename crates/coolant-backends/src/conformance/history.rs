@@ -4,7 +4,7 @@ use coolant_core::failure::{Failure, FailureClass};
 use coolant_core::job::{JobId, Policy};
 use coolant_core::lifecycle::Event;
 use coolant_core::model::ModelStore;
-use coolant_core::names::{JobType, LockKey};
+use coolant_core::names::{JobType, LockKey, Upstream};
 use coolant_core::process::{Process, ProcessId, ProcessStore};
 use coolant_core::store::{
     AuditEntry, ClaimRequest, IfFailed, JobChange, JobFilter, NewJob, Page, Start, Stats, Store,
@@ -125,9 +125,11 @@ impl Pair {
         let mut new = job_with(n, |spec| {
             spec.policy = policy;
             spec.queue = queue(dice.pick(&["q", "r"]));
-            spec.tenant = tenant(dice.pick(&["t", "u"]));
+            spec.tenant = tenant(dice.pick(&["t", "t", "u", "Ä", "v"]));
             spec.job_type = JobType::parse(dice.pick(&["A", "A", "B"])).unwrap();
             spec.priority = i8::try_from(dice.roll(3)).unwrap() - 1;
+            spec.upstreams =
+                Upstream::parse(dice.pick(&["u", "v"])).into_iter().filter(|_| dice.chance(30)).collect();
             spec.lock_key = dice.chance(40).then(|| LockKey::parse(dice.pick(&["L", "M"])).unwrap());
             spec.idempotency_key = dice.chance(60).then(|| key(dice.pick(&["1", "2", "3", "4", "5", "6"])));
             spec.expires_at = expires;

@@ -32,6 +32,7 @@ mod stats;
 mod steps;
 mod submit;
 mod sweep;
+mod turns;
 mod upstreams;
 mod various;
 
@@ -112,7 +113,7 @@ cases! { $
         a_submit_reopens_no_permanent_failure_and_no_cancelled_job,
         a_start_may_lie_ahead;
     claim:
-        higher_priority_goes_first_then_the_earlier_instant_then_the_smaller_id,
+        of_one_tenant_the_lower_rank_goes_first_then_the_smaller_id,
         a_claim_gives_what_was_asked_for_and_no_more,
         an_asker_without_queues_gets_nothing,
         nothing_is_claimed_before_its_instant,
@@ -122,6 +123,17 @@ cases! { $
         a_worker_killer_is_dead_lettered_by_the_claim,
         a_claim_brings_the_record_and_the_finished_steps,
         what_was_asked_for_is_remembered;
+    turns:
+        a_minute_of_waiting_is_worth_a_step_of_priority,
+        a_low_priority_does_not_starve,
+        tenants_take_turns_whatever_their_backlogs_and_priorities,
+        ten_jobs_wait_for_no_more_than_twenty_claims_of_two_processes,
+        a_large_claim_is_shared_and_what_one_does_not_need_the_others_get,
+        a_tenant_whose_jobs_cannot_start_passes_its_turn_on,
+        a_lost_job_comes_back_in_its_tenants_turn,
+        every_one_of_many_tenants_gets_its_turn,
+        the_jobs_ahead_are_those_that_turns_put_there,
+        jobs_of_several_upstreams_go_in_their_tenants_order;
     lock:
         one_job_of_a_lock_key_runs_at_a_time,
         simultaneous_claims_give_out_a_lock_key_once,

@@ -1,56 +1,57 @@
-//! Claims: the one place where SQL chooses jobs. What becomes of the chosen ones, `lifecycle` decides.
+//! Claims: the one place where SQL chooses jobs. What becomes of the chosen ones, `lifecycle` decides; whose
+//! turn it is, `turns`.
+//!
+//! A claim looks at the lines of open gates (`waiting`), deals its turns to the tenants it finds there, and
+//! takes from each what it was dealt: rows are locked for those alone, so that two claims at the same moment
+//! take different jobs and pass over no tenant.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, PoisonError};
 
-use coolant_core::gate::{Allowance, Gate, Gates};
-use coolant_core::job::{Job, JobId, JobSpec, Status};
+use coolant_core::gate::Gate;
+use coolant_core::job::{Job, JobId};
 use coolant_core::lifecycle::{Answer, Event, on};
-use coolant_core::names::{JobType, Queue};
+use coolant_core::names::{Tenant, Upstream};
 use coolant_core::store::{ClaimRequest, Claimed, StoreResult};
 use coolant_core::time::Timestamp;
-use coolant_core::upstream::{self, Desk, Starter};
+use coolant_core::turns::{Given, Rota, Share, Turns, rank};
+use coolant_core::upstream::{Desk, Starter};
 
-use crate::conn::{Conn, Dialect, Value};
+use crate::conn::{Columns, Conn, Dialect, Kind, Row, Value};
 use crate::sql::apply::Effects;
-use crate::sql::codec::job_id;
+use crate::sql::codec::{broken, job_id, name};
 use crate::sql::floor::Floors;
 use crate::sql::jobs;
+use crate::sql::lost::{Quiet, lock_expired};
+use crate::sql::waiting::{Due, IN_LINE, LINE, Line, Window, lines};
 
-/// A job whose instant has come, its row locked.
+/// A job whose instant has come, in the order of its tenant's jobs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Candidate {
-    /// Higher priority first: the order of the fields is the order of the claim.
-    negated_priority: i64,
-    visible_at: i64,
-    id: JobId,
-    lock: Option<(String, String)>,
+pub(crate) struct Candidate {
+    rank: i64,
+    pub(crate) id: JobId,
+    pub(crate) tenant: Tenant,
+    lock_key: Option<String>,
     gate: Gate,
+    /// Its lease ran out; its row is not locked yet.
+    pub(crate) has_run: bool,
 }
 
-/// Jobs of one queue, type, gate and priority.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Line {
-    pub(crate) queue: String,
-    pub(crate) job_type: String,
-    pub(crate) gate: Gate,
-    pub(crate) priority: i64,
+/// What a lane remembers between claims.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) floors: Floors,
+    quiet: Quiet,
 }
 
-impl Line {
-    /// The line that a job waits in.
-    pub(crate) fn of(job: &Job) -> Self {
-        let JobSpec { queue, job_type, upstreams, priority, .. } = &*job.spec;
-        Self {
-            queue: queue.to_string(),
-            job_type: job_type.to_string(),
-            gate: Gate::of(upstreams),
-            priority: i64::from(*priority),
-        }
+impl Memory {
+    pub(crate) fn of_a_lane(dialect: Dialect) -> Self {
+        Self { floors: Floors::of_a_lane(dialect), quiet: Quiet::default() }
     }
 }
 
-/// Rounds of a claim at most: a candidate that turns out to have ended makes room for another.
+/// Times that a tenant is asked for the rest of its share at most: a candidate that turns out to have ended
+/// makes room for another.
 const ROUNDS: u32 = 10;
 
 /// Gives jobs to a worker.
@@ -58,67 +59,198 @@ pub(crate) async fn claim(
     conn: &mut Conn,
     request: &ClaimRequest,
     now: Timestamp,
-    floors: &mut Floors,
+    (memory, rota): (&mut Memory, &Mutex<Rota>),
     desk: &mut Desk,
 ) -> StoreResult<Vec<Claimed>> {
-    let mut claimed: Vec<Claimed> = Vec::new();
-    for _ in 0..ROUNDS {
-        let left = request.max.saturating_sub(u32::try_from(claimed.len()).unwrap_or(u32::MAX));
-        let request = ClaimRequest { max: left, ..request.clone() };
-        let (considered, round) = claim_round(conn, &request, now, floors, desk).await?;
-        let was_full = round.len() == considered || considered < left as usize;
-        claimed.extend(round);
-        if was_full {
-            break;
+    let deal = |deal: &dyn Fn(&mut Turns) -> Vec<Share>| {
+        deal(rota.lock().unwrap_or_else(PoisonError::into_inner).of(request))
+    };
+    let after = rota.lock().unwrap_or_else(PoisonError::into_inner).of(request).after().cloned();
+    let mut claiming = Claiming::begin(conn, request, now, memory, desk).await?;
+    let mut windows =
+        after.as_ref().map_or_else(|| vec![Window::all()], |after| Window::from_behind(after).into());
+    windows.reverse();
+    let mut is_first = after.is_none();
+    while claiming.left > 0
+        && let Some(window) = windows.pop()
+    {
+        let (due, seen) = claiming.look(conn, &window).await?;
+        windows.extend(window.less(&seen));
+        let tenants: Vec<Tenant> = due.keys().cloned().collect();
+        let left = claiming.left;
+        let mut shares = if is_first && windows.is_empty() {
+            deal(&|turns| turns.deal(tenants.clone(), left))
+        } else {
+            deal(&|turns| turns.deal_part(tenants.clone(), left, seen.is_last()))
+        };
+        is_first = false;
+        while claiming.left > 0 && !shares.is_empty() {
+            let done = claiming.serve(conn, &shares, &due).await?;
+            let left = claiming.left;
+            shares = deal(&|turns| turns.deal_again(shares.clone(), &done, left));
         }
     }
+    let mut claimed = claiming.given.in_turn();
     give_steps(conn, &mut claimed).await?;
     Ok(claimed)
 }
 
-/// Gives how many candidates there were, and those of them that were claimed.
-async fn claim_round(
-    conn: &mut Conn,
-    request: &ClaimRequest,
+/// A claim under way.
+struct Claiming<'c> {
+    request: &'c ClaimRequest,
     now: Timestamp,
-    floors: &mut Floors,
-    desk: &mut Desk,
-) -> StoreResult<(usize, Vec<Claimed>)> {
-    let candidates = choose(conn, request, now, floors, &gates(desk, now)).await?;
-    let considered = candidates.len();
-    let chosen = one_of_each_lock_key(conn, candidates, now).await?;
-    let mut effects = Effects::default();
-    let mut claimed = Vec::with_capacity(chosen.len());
-    let mut records = jobs::records(conn, chosen.iter().map(|candidate| &candidate.id)).await?;
-    for Candidate { id, .. } in &chosen {
-        let Some(mut record) = records.remove(id) else { continue };
-        let spec = Arc::clone(&record.job.spec);
-        if desk.allowance(&spec.upstreams, &spec.tenant, now).of(1) == 0 {
-            continue;
-        }
-        let event = Event::Claim { worker: request.worker.clone(), lease: request.lease };
-        let Ok(transition) = on(&record.job, &event, now) else { continue };
-        effects.add(&record.job, &transition, now)?;
-        record.job = transition.job;
-        if let Answer::Claimed(lease) = transition.answer {
-            effects.begin(&record.job, request, now);
-            desk.start(&spec.upstreams, Starter::Job { id: *id, token: lease.token }, now);
-            claimed.push(Claimed { record, lease, steps: BTreeMap::new() });
-        }
-    }
-    effects.save(conn).await?;
-    Ok((considered, claimed))
+    floors: &'c mut Floors,
+    /// What upstreams and budgets let through.
+    desk: &'c mut Desk,
+    lines: Vec<Line>,
+    /// Jobs whose lease has run out, the first ones of each tenant.
+    lost: BTreeMap<Tenant, VecDeque<Candidate>>,
+    /// Jobs that may still be given out.
+    left: u32,
+    given: Given<Claimed>,
 }
 
-/// What a claim may give out of each gate: the one place that knows.
-fn gates(desk: &Desk, now: Timestamp) -> Gates {
-    let mut gates = Gates::default();
-    for (name, allowance) in desk.allowances(now) {
-        if allowance != upstream::Allowance::Any {
-            gates.limit(name, allowance.of(u32::MAX));
+impl<'c> Claiming<'c> {
+    async fn begin(
+        conn: &mut Conn,
+        request: &'c ClaimRequest,
+        now: Timestamp,
+        memory: &'c mut Memory,
+        desk: &'c mut Desk,
+    ) -> StoreResult<Self> {
+        let closed: BTreeSet<&str> =
+            desk.allowances(now).filter(|(_, much)| much.of(1) == 0).map(|(name, _)| name.as_str()).collect();
+        let mut lines = lines(conn, &request.queues, &request.job_types).await?;
+        lines.retain(|line| line.gate.upstreams().all(|name| !closed.contains(name)));
+        let mut lost: BTreeMap<Tenant, VecDeque<Candidate>> = BTreeMap::new();
+        for candidate in memory.quiet.expired(conn, &lines, request.max, now).await? {
+            lost.entry(candidate.tenant.clone()).or_default().push_back(candidate);
         }
+        lost.values_mut().for_each(|of_one| of_one.make_contiguous().sort_unstable());
+        let floors = &mut memory.floors;
+        Ok(Self { request, now, floors, desk, lines, lost, left: request.max, given: Given::default() })
     }
-    gates
+
+    /// Tenants of a window with jobs whose instant has come and that may start, and how far the look went.
+    async fn look(&mut self, conn: &mut Conn, window: &Window) -> StoreResult<(Due, Window)> {
+        let (mut due, seen) = window.look(conn, &self.lines, self.now, self.floors).await?;
+        for (tenant, of_tenant) in &mut due {
+            of_tenant.retain(|number| self.allowed(&self.lines[*number].gate, tenant, 1) > 0);
+        }
+        due.retain(|_, of_tenant| !of_tenant.is_empty());
+        for (tenant, lost) in self.lost.iter().filter(|(tenant, _)| seen.holds(tenant)) {
+            if lost.iter().any(|candidate| self.allowed(&candidate.gate, tenant, 1) > 0) {
+                due.entry(tenant.clone()).or_default();
+            }
+        }
+        Ok((due, seen))
+    }
+
+    /// How many jobs of a tenant behind a gate may start, of so many that want to.
+    fn allowed(&self, gate: &Gate, tenant: &Tenant, want: u32) -> u32 {
+        let upstreams: Vec<Upstream> =
+            gate.upstreams().filter_map(|name| Upstream::parse(name).ok()).collect();
+        self.desk.allowance(&upstreams, tenant, self.now).of(want)
+    }
+
+    /// Gives tenants their shares. Gives those that had fewer jobs than that.
+    async fn serve(&mut self, conn: &mut Conn, shares: &[Share], due: &Due) -> StoreResult<BTreeSet<Tenant>> {
+        let mut wanted: Vec<Share> = shares.iter().filter(|(_, share)| *share > 0).cloned().collect();
+        let mut done: BTreeSet<Tenant> = wanted.iter().map(|(tenant, _)| tenant.clone()).collect();
+        for _ in 0..ROUNDS {
+            let chosen = self.choose(conn, &wanted, due).await?;
+            let mut considered: BTreeMap<Tenant, u32> = BTreeMap::new();
+            for candidate in &chosen {
+                *considered.entry(candidate.tenant.clone()).or_default() += 1;
+            }
+            let claimed = self.take(conn, chosen).await?;
+            let mut open = Vec::new();
+            for (tenant, want) in wanted {
+                let got = claimed.iter().filter(|claimed| claimed.record.job.spec.tenant == tenant).count();
+                let missing = want.saturating_sub(u32::try_from(got).unwrap_or(u32::MAX));
+                if missing == 0 {
+                    done.remove(&tenant);
+                } else if considered.get(&tenant) == Some(&want) {
+                    open.push((tenant, missing));
+                }
+            }
+            for claimed in claimed {
+                self.left = self.left.saturating_sub(1);
+                let tenant = claimed.record.job.spec.tenant.clone();
+                self.given.add(&tenant, [claimed]);
+            }
+            wanted = open;
+            if wanted.is_empty() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// The first jobs of each of these tenants, as many as it wants, their rows locked.
+    async fn choose(
+        &mut self,
+        conn: &mut Conn,
+        wanted: &[(Tenant, u32)],
+        due: &Due,
+    ) -> StoreResult<Vec<Candidate>> {
+        let mut rows = Vec::new();
+        for (tenant, want) in wanted {
+            for line in due.get(tenant).into_iter().flatten().map(|number| &self.lines[*number]) {
+                let at_most = self.allowed(&line.gate, tenant, *want);
+                if at_most == 0 {
+                    continue;
+                }
+                let mut row = Vec::from(line.values());
+                let floor = self.floors.of(line, tenant);
+                row.extend([tenant.as_str().into(), floor.into(), i64::from(at_most).into()]);
+                rows.push(row);
+            }
+        }
+        let mut found: BTreeMap<Tenant, Vec<Candidate>> = BTreeMap::new();
+        for candidate in pending(conn, rows, self.now).await? {
+            found.entry(candidate.tenant.clone()).or_default().push(candidate);
+        }
+        let mut chosen = Vec::new();
+        for (tenant, want) in wanted {
+            let mut of_one = found.remove(tenant).unwrap_or_default();
+            of_one.extend(self.lost.get(tenant).into_iter().flatten().take(*want as usize).cloned());
+            of_one.sort_unstable();
+            of_one.truncate(*want as usize);
+            let lost = of_one.iter().filter(|candidate| candidate.has_run).count();
+            self.lost.get_mut(tenant).map(|of_tenant| of_tenant.drain(..lost));
+            chosen.extend(of_one);
+        }
+        Ok(chosen)
+    }
+
+    /// Claims the chosen jobs, as `lifecycle` says, and saves what became of them.
+    async fn take(&mut self, conn: &mut Conn, chosen: Vec<Candidate>) -> StoreResult<Vec<Claimed>> {
+        let now = self.now;
+        let chosen = lock_expired(conn, chosen, now).await?;
+        let chosen = one_of_each_lock_key(conn, chosen, now).await?;
+        let mut effects = Effects::default();
+        let mut claimed = Vec::with_capacity(chosen.len());
+        let mut records = jobs::records(conn, chosen.iter().map(|candidate| &candidate.id)).await?;
+        for Candidate { id, gate, tenant, .. } in &chosen {
+            if self.allowed(gate, tenant, 1) == 0 {
+                continue;
+            }
+            let Some(mut record) = records.remove(id) else { continue };
+            let event = Event::Claim { worker: self.request.worker.clone(), lease: self.request.lease };
+            let Ok(transition) = on(&record.job, &event, now) else { continue };
+            effects.add(&record.job, &transition, now)?;
+            record.job = transition.job;
+            if let Answer::Claimed(lease) = transition.answer {
+                let starter = Starter::Job { id: *id, token: lease.token };
+                self.desk.start(&record.job.spec.upstreams, starter, now);
+                effects.begin(&record.job, self.request, now);
+                claimed.push(Claimed { record, lease, steps: BTreeMap::new() });
+            }
+        }
+        effects.save(conn).await?;
+        Ok(claimed)
+    }
 }
 
 /// A first claim has no steps to get back; only later ones ask for them.
@@ -135,116 +267,37 @@ async fn give_steps(conn: &mut Conn, claimed: &mut [Claimed]) -> StoreResult<()>
     Ok(())
 }
 
-async fn choose(
-    conn: &mut Conn,
-    request: &ClaimRequest,
-    now: Timestamp,
-    floors: &mut Floors,
-    gates: &Gates,
-) -> StoreResult<Vec<Candidate>> {
-    let max = request.max as usize;
-    let mut found: Vec<Candidate> = Vec::new();
-    let mut lines = lines(conn, request).await?;
-    lines.retain(|line| gates.allowance(&line.gate) != Allowance::None);
-    let mut searched: BTreeSet<(&str, &str, &Gate)> = BTreeSet::new();
-    for line in &lines {
-        if searched.insert((&line.queue, &line.job_type, &line.gate)) {
-            found.extend(expired(conn, line, request.max, now).await?);
-        }
-    }
-    // From the highest priority down, and no further than there is room for. An expired lease of the same
-    // priority does not count yet: a pending job may have come due before it.
-    for of_one_priority in lines.chunk_by(|a, b| a.priority == b.priority) {
-        let better = |found: &Candidate| found.negated_priority < -of_one_priority[0].priority;
-        if found.iter().filter(|candidate| better(candidate)).count() >= max {
-            break;
-        }
-        for line in of_one_priority {
-            let floor = floors.of(conn, line, now).await?;
-            found.extend(due(conn, line, request.max, now, floor).await?);
-        }
-    }
-    found.sort_unstable();
-    found.truncate(max);
-    Ok(found)
-}
+/// No other job holds the lock key of job `j` at the instant `$1`.
+pub(crate) const NOT_HELD: &str = "(j.lock_key IS NULL OR NOT EXISTS (SELECT 1 FROM jobs h WHERE h.tenant = j.tenant \
+                        AND h.lock_key = j.lock_key AND h.lock_until > $1 AND h.id <> j.id))";
 
-/// The lines a request asks for, highest priority first.
-async fn lines(conn: &mut Conn, request: &ClaimRequest) -> StoreResult<Vec<Line>> {
-    let queues: BTreeSet<&str> = request.queues.iter().map(Queue::as_str).collect();
-    let types: BTreeSet<&str> = request.job_types.iter().map(JobType::as_str).collect();
-    // On PostgreSQL a line that several sessions saw first stands there once for each.
-    let text = "SELECT DISTINCT queue, job_type, gate, priority FROM lines \
-                ORDER BY priority DESC, queue, job_type, gate";
-    let mut lines = Vec::new();
-    for mut row in conn.query(text, &[]).await? {
-        let line = Line {
-            queue: row.text()?,
-            job_type: row.text()?,
-            gate: Gate::from_stored(row.text()?),
-            priority: row.int()?,
-        };
-        if queues.contains(line.queue.as_str())
-            && (types.is_empty() || types.contains(line.job_type.as_str()))
-        {
-            lines.push(line);
-        }
-    }
-    Ok(lines)
-}
+const WANTED: Columns<'_> =
+    &[LINE[0], LINE[1], LINE[2], LINE[3], ("tenant", Kind::Text), ("floor", Kind::Int), ("want", Kind::Int)];
 
-/// Another job holds the lock key.
-const NOT_HELD: &str = "(j.lock_key IS NULL OR NOT EXISTS (SELECT 1 FROM jobs h WHERE h.tenant = j.tenant \
-                        AND h.lock_key = j.lock_key AND h.lock_until > $3 AND h.id <> j.id))";
-
-/// Pending jobs of a line whose instant has come.
-async fn due(
-    conn: &mut Conn,
-    line: &Line,
-    max: u32,
-    now: Timestamp,
-    floor: i64,
-) -> StoreResult<Vec<Candidate>> {
+/// Pending jobs of a tenant in a line whose instant has come, the first ones, their rows locked.
+async fn pending(conn: &mut Conn, rows: Vec<Vec<Value>>, now: Timestamp) -> StoreResult<Vec<Candidate>> {
     let text = format!(
-        "SELECT j.id, j.due_at, j.priority, j.tenant, j.lock_key FROM jobs j WHERE j.status = 'PENDING' \
-         AND j.queue = $1 AND j.job_type = $2 AND j.due_at <= $3 AND j.gate = $4 AND j.priority = $5 \
-         AND j.due_at >= $6 AND {NOT_HELD} ORDER BY j.due_at, j.id LIMIT $7 {{skip}}"
+        "SELECT j.id, j.due_at, j.priority, j.tenant, j.lock_key, j.gate FROM jobs j WHERE {IN_LINE} \
+         AND j.tenant {{bytewise}} = r.tenant AND j.due_at >= r.floor AND j.due_at <= $1 AND {NOT_HELD} \
+         ORDER BY j.due_at, j.id LIMIT r.want {{skip}}"
     );
-    candidates(conn, &text, line, max, now, &[line.priority.into(), floor.into()]).await
+    candidates(conn.query_for_each(&text, &[now.as_millis().into()], WANTED, rows).await?, false)
 }
 
-/// Running jobs of a line's queue and type whose lease has run out.
-async fn expired(conn: &mut Conn, line: &Line, max: u32, now: Timestamp) -> StoreResult<Vec<Candidate>> {
-    let text = format!(
-        "SELECT j.id, j.lease_until, j.priority, j.tenant, j.lock_key FROM jobs j WHERE j.status = 'RUNNING' \
-         AND j.queue = $1 AND j.job_type = $2 AND j.lease_until <= $3 AND j.gate = $4 AND {NOT_HELD} \
-         ORDER BY j.priority DESC, j.lease_until, j.id LIMIT $5 {{skip}}"
-    );
-    candidates(conn, &text, line, max, now, &[]).await
-}
-
-async fn candidates(
-    conn: &mut Conn,
-    text: &str,
-    line: &Line,
-    max: u32,
-    now: Timestamp,
-    more: &[Value],
-) -> StoreResult<Vec<Candidate>> {
-    let mut params: Vec<Value> =
-        vec![line.queue.as_str().into(), line.job_type.as_str().into(), now.as_millis().into()];
-    params.push(line.gate.as_str().into());
-    params.extend_from_slice(more);
-    params.push(i64::from(max).into());
-    let rows = conn.query(text, &params).await?;
+pub(crate) fn candidates(rows: Vec<Row>, has_run: bool) -> StoreResult<Vec<Candidate>> {
     rows.into_iter()
         .map(|mut row| {
             let id = job_id(&row.text()?)?;
-            let visible_at = row.int()?;
-            let negated_priority = -row.int()?;
-            let tenant = row.text()?;
-            let lock = row.maybe_text()?.map(|key| (tenant, key));
-            Ok(Candidate { negated_priority, visible_at, id, lock, gate: line.gate.clone() })
+            let instant = Timestamp::from_millis(row.int()?);
+            let priority = i8::try_from(row.int()?).map_err(broken)?;
+            Ok(Candidate {
+                rank: rank(instant, priority),
+                id,
+                tenant: name(Tenant::parse(row.text()?))?,
+                lock_key: row.maybe_text()?,
+                gate: Gate::from_stored(row.text()?),
+                has_run,
+            })
         })
         .collect()
 }
@@ -258,11 +311,14 @@ async fn one_of_each_lock_key(
     let mut seen = BTreeSet::new();
     let mut left = Vec::with_capacity(chosen.len());
     for candidate in chosen {
-        let Some(lock) = candidate.lock.clone() else {
-            left.push(candidate);
-            continue;
+        let is_free = match &candidate.lock_key {
+            None => true,
+            Some(key) => {
+                let lock = (candidate.tenant.to_string(), key.clone());
+                seen.insert(lock.clone()) && is_mine(conn, &candidate.id, &lock, now).await?
+            }
         };
-        if seen.insert(lock.clone()) && is_mine(conn, &candidate.id, &lock, now).await? {
+        if is_free {
             left.push(candidate);
         }
     }
@@ -302,23 +358,4 @@ pub(crate) async fn has_lock_key(conn: &mut Conn, job: &Job, now: Timestamp) -> 
             is_mine(conn, &job.id, &lock, now).await
         }
     }
-}
-
-/// How many pending jobs of its queue have come due and stand before this one, counted to 10 000.
-pub(crate) async fn ahead_of(conn: &mut Conn, job: &Job, now: Timestamp) -> StoreResult<i64> {
-    let Some(visible_at) = job.visible_at() else { return Ok(0) };
-    if job.status() != Status::Pending {
-        return Ok(0);
-    }
-    let text = "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE status = 'PENDING' AND queue = $1 \
-                AND due_at <= $5 AND (priority > $2 OR (priority = $2 AND (due_at < $3 \
-                OR (due_at = $3 AND id < $4)))) LIMIT 10000) AS ahead";
-    let params: [Value; 5] = [
-        job.spec.queue.as_str().into(),
-        i64::from(job.spec.priority).into(),
-        visible_at.as_millis().into(),
-        job.id.to_string().into(),
-        now.as_millis().into(),
-    ];
-    conn.query(text, &params).await?.pop().map_or(Ok(0), |mut row| row.int())
 }

@@ -1,70 +1,131 @@
-//! Where a claim begins to look in a line of jobs.
+//! Where a claim begins to look in a tenant's jobs of a line.
 //!
 //! PostgreSQL's index keeps the entry of a claimed job until a vacuum clears it, and those entries lie before
-//! all jobs that still wait: a claim that began at the start of its line would walk over every job claimed
-//! since. So a lane remembers for each line the earliest instant of any pending job, and begins there.
+//! all jobs of the tenant that still wait: a claim that began at the first of them would walk over every job
+//! claimed since. So a lane remembers for each tenant of a line the earliest instant of any pending job, and
+//! begins there. Tenants it does not know are looked for between those it knows.
 //!
 //! Always true:
-//! - at the time it was looked up, no pending job of the line, locked or not, lay below its floor;
+//! - at the time it was looked up, no pending job of the tenant in the line, locked or not, lay below its floor;
 //! - a floor lies `MARGIN` in the past, so a job that is committed later can lie below it only if its
 //!   transaction took longer than that. Such a job is found when the floor is looked up again.
 //!
 //! SQLite removes entries at once and has no floors.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use coolant_core::store::StoreResult;
+use coolant_core::names::Tenant;
 use coolant_core::time::{Timestamp, millis_up};
 
-use crate::conn::{Conn, Dialect, Value};
-use crate::sql::claim::Line;
+use crate::conn::Dialect;
+use crate::sql::waiting::{Line, Piece, Window};
 
 /// How long a transaction may take from its first look at the clock to its commit.
 const MARGIN: Duration = Duration::from_secs(10);
-/// How long a floor is kept.
+/// How long a floor is kept without being looked up from the first entry on.
 const KEPT: Duration = Duration::from_secs(5);
+/// How long a tenant without a waiting job is remembered: until a vacuum has been there.
+const EMPTY_FOR: Duration = Duration::from_secs(600);
+/// Floors that are remembered; with more, all are forgotten.
+const MOST: usize = 20_000;
 
+#[derive(Debug)]
 struct Floor {
     due_at: i64,
     looked_up: Timestamp,
+    /// When a job was last seen waiting.
+    seen: Timestamp,
 }
 
 /// The floors that a lane knows.
-#[derive(Default)]
-pub(crate) struct Floors(HashMap<Line, Floor>);
+#[derive(Debug)]
+pub(crate) struct Floors {
+    /// Whether the database needs them.
+    are_kept: bool,
+    of: HashMap<Line, BTreeMap<String, Floor>>,
+    count: usize,
+}
 
 impl Floors {
-    /// The floor of a line: no pending job is due before it.
-    pub(crate) async fn of(&mut self, conn: &mut Conn, line: &Line, now: Timestamp) -> StoreResult<i64> {
-        if conn.dialect() == Dialect::Sqlite {
-            return Ok(i64::MIN);
-        }
+    /// None known yet.
+    pub(crate) fn of_a_lane(dialect: Dialect) -> Self {
+        Self { are_kept: dialect == Dialect::Postgres, of: HashMap::new(), count: 0 }
+    }
+
+    /// None at all: every look begins at the first entry.
+    pub(crate) fn none() -> Self {
+        Self { are_kept: false, of: HashMap::new(), count: 0 }
+    }
+
+    /// A look at a window of a line in pieces: each tenant that is known, from its floor on, and the unknown
+    /// ones behind it. No more tenants than a look takes.
+    pub(crate) fn pieces(&mut self, line: &Line, window: &Window, now: Timestamp) -> Vec<Piece> {
+        let first = Piece { known: None, start: window.start.clone(), until: window.end.clone() };
+        let mut pieces = vec![first];
+        let Some(known) = self.of.get_mut(line) else { return pieces };
         // A clock that was set back makes every floor worthless.
-        let fresh = |floor: &&Floor| (floor.looked_up..floor.looked_up.plus(KEPT)).contains(&now);
-        if let Some(floor) = self.0.get(line).filter(fresh) {
-            return Ok(floor.due_at);
+        let within = |since: Timestamp, span| (since..since.plus(span)).contains(&now);
+        known.retain(|_, floor| within(floor.seen, EMPTY_FOR));
+        for (tenant, floor) in known.range(window.start.clone()..window.end.clone()) {
+            if let Some(before) = pieces.last_mut() {
+                before.until.clone_from(tenant);
+            }
+            if pieces.len() > Window::MOST {
+                break;
+            }
+            let from = if within(floor.looked_up, KEPT) { floor.due_at } else { i64::MIN };
+            let start = format!("{tenant}\u{1}");
+            pieces.push(Piece { known: Some((tenant.clone(), from)), start, until: window.end.clone() });
+        }
+        pieces
+    }
+
+    /// What a look has found: the first instant of a tenant's jobs in a line.
+    pub(crate) fn learn(
+        &mut self,
+        line: &Line,
+        piece: &Piece,
+        tenant: &str,
+        due_at: Option<i64>,
+        now: Timestamp,
+    ) {
+        if !self.are_kept {
+            return;
         }
         let highest = now.as_millis().saturating_sub(millis_up(MARGIN));
-        let due_at = earliest(conn, line).await?.map_or(highest, |earliest| earliest.min(highest));
-        self.0.insert(line.clone(), Floor { due_at, looked_up: now });
-        Ok(due_at)
+        let due_at_least = due_at.map_or(highest, |due_at| due_at.min(highest));
+        let of_line = self.of.entry(line.clone()).or_default();
+        let asked_from = piece.known.as_ref().filter(|(known, _)| known == tenant).map(|(_, from)| *from);
+        match (of_line.get_mut(tenant), asked_from) {
+            (Some(floor), Some(from)) => {
+                floor.due_at = due_at_least;
+                if from == i64::MIN {
+                    floor.looked_up = now;
+                }
+                if due_at.is_some() {
+                    floor.seen = now;
+                }
+            }
+            _ => {
+                of_line.insert(tenant.to_owned(), Floor { due_at: due_at_least, looked_up: now, seen: now });
+                self.count += 1;
+            }
+        }
+        if self.count > MOST {
+            self.forget();
+        }
+    }
+
+    /// The floor of a tenant in a line: none of its pending jobs is due before it.
+    pub(crate) fn of(&self, line: &Line, tenant: &Tenant) -> i64 {
+        let known = self.of.get(line).and_then(|of_line| of_line.get(tenant.as_str()));
+        known.map_or(i64::MIN, |floor| floor.due_at)
     }
 
     /// Forgets them all: after a rollback, jobs that this lane had claimed are pending again.
     pub(crate) fn forget(&mut self) {
-        self.0.clear();
+        self.of.clear();
+        self.count = 0;
     }
-}
-
-async fn earliest(conn: &mut Conn, line: &Line) -> StoreResult<Option<i64>> {
-    let text = "SELECT due_at FROM jobs WHERE status = 'PENDING' AND queue = $1 AND job_type = $2 \
-                AND gate = $3 AND priority = $4 ORDER BY due_at LIMIT 1";
-    let params: [Value; 4] = [
-        line.queue.as_str().into(),
-        line.job_type.as_str().into(),
-        line.gate.as_str().into(),
-        line.priority.into(),
-    ];
-    conn.query(text, &params).await?.pop().map(|mut row| row.int()).transpose()
 }

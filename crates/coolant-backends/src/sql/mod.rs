@@ -1,6 +1,7 @@
 //! What is said to the database, once for SQLite and PostgreSQL. Each function runs inside a transaction
 //! that its caller opened.
 
+pub(crate) mod ahead;
 pub(crate) mod apply;
 pub(crate) mod claim;
 pub(crate) mod codec;
@@ -10,6 +11,7 @@ pub(crate) mod floor;
 pub(crate) mod jobs;
 pub(crate) mod ledger;
 pub(crate) mod locks;
+pub(crate) mod lost;
 pub(crate) mod operation;
 pub(crate) mod permits;
 pub(crate) mod processes;
@@ -19,3 +21,4 @@ pub(crate) mod stats;
 pub(crate) mod submit;
 pub(crate) mod upstreams;
 pub(crate) mod vector_index;
+pub(crate) mod waiting;

@@ -12,10 +12,10 @@ use coolant_core::store::{Counter, IfFailed, NewJob, StoreError, StoreResult, Su
 use coolant_core::time::Timestamp;
 
 use crate::conn::{Columns, Conn, Kind};
-use crate::sql::claim::Line;
 use crate::sql::codec::encode_spec;
 use crate::sql::counters::Tally;
 use crate::sql::jobs;
+use crate::sql::waiting::{LINE, Line};
 
 /// What a job is found by: its key, or its id if it has none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,8 +34,6 @@ impl Name {
 }
 
 const KEY: Columns<'_> = &[("tenant", Kind::Text), ("k", Kind::Text)];
-const LINE: Columns<'_> =
-    &[("queue", Kind::Text), ("job_type", Kind::Text), ("gate", Kind::Text), ("priority", Kind::Int)];
 
 /// Takes jobs and answers each in its place.
 pub(crate) async fn submit(
@@ -112,18 +110,13 @@ async fn insert_new(conn: &mut Conn, new: &[&NewJob], now: Timestamp) -> StoreRe
 /// Writes down lines of jobs not seen before.
 async fn note_lines(conn: &mut Conn, jobs: &[Job]) -> StoreResult<()> {
     let lines: BTreeSet<Line> = jobs.iter().map(Line::of).collect();
-    let rows = lines
-        .into_iter()
-        .map(|Line { queue, job_type, gate, priority }| {
-            vec![queue.into(), job_type.into(), gate.as_str().into(), priority.into()]
-        })
-        .collect();
+    let rows = lines.iter().map(|line| line.values().into()).collect();
     // Asked first: a conflicting insert costs a write even where it does nothing.
     let text = "INSERT INTO lines (queue, job_type, gate, priority) SELECT queue, job_type, gate, priority \
                 FROM {rows} WHERE NOT EXISTS (SELECT 1 FROM lines l WHERE l.queue = r.queue \
                 AND l.job_type = r.job_type AND l.priority = r.priority AND l.gate = r.gate) \
                 ON CONFLICT DO NOTHING";
-    conn.execute_rows(text, &[], LINE, rows).await?;
+    conn.execute_rows(text, &[], &LINE, rows).await?;
     Ok(())
 }
 

@@ -91,6 +91,14 @@ impl Raw {
         self.0.query_one(query, &[]).await.unwrap().get(0)
     }
 
+    /// Returns once a query gives true.
+    #[allow(dead_code, reason = "not every test file needs it")]
+    pub(crate) async fn until(&self, query: &str) {
+        while !self.0.query_one(query, &[]).await.unwrap().get::<_, bool>(0) {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// The text that a statement answers with.
     #[allow(dead_code, reason = "not every test file needs it")]
     pub(crate) async fn ask(&self, statement: &str) -> String {

@@ -7,15 +7,14 @@ use std::time::Duration;
 use super::{Row, State};
 use crate::job::{Job, JobId, JobRecord, JobState, Outcome, Status, Step};
 use crate::money::Money;
-use crate::names::Queue;
+use crate::names::{Queue, Tenant};
 use crate::store::{Counter, DlqGroup, JobFilter, Page, Saved, Stats};
 use crate::time::Timestamp;
+use crate::turns::{jobs_ahead, rank_of};
 use crate::view::{Phase, without_particulars};
 
 /// Groups of the dead-letter queue that are given at most.
 const MAX_GROUPS: usize = 500;
-/// Where counting the jobs ahead ends.
-const MAX_AHEAD: usize = 10_000;
 
 impl State {
     pub(super) fn list(&self, filter: &JobFilter, page: Page, now: Timestamp) -> Vec<JobRecord> {
@@ -37,14 +36,23 @@ impl State {
     }
 
     pub(super) fn ahead_of(&self, job: &Job, now: Timestamp) -> i64 {
-        let place = |job: &Job| match &job.state {
-            JobState::Pending { visible_at, .. } => Some((Reverse(job.spec.priority), *visible_at, job.id)),
+        let place = |job: &Job| match job.state {
+            JobState::Pending { .. } => rank_of(job).map(|rank| (rank, job.id)),
             _ => None,
         };
         let Some(own) = place(job) else { return 0 };
-        let same_queue = self.rows.values().map(Row::job).filter(|other| other.spec.queue == job.spec.queue);
-        let ahead = same_queue.filter_map(place).filter(|other| other.1 <= now && *other < own);
-        i64::try_from(ahead.take(MAX_AHEAD).count()).unwrap_or(i64::MAX)
+        let is_due = |other: &&Job| other.visible_at().is_some_and(|at| at <= now);
+        let mut of_others: BTreeMap<&Tenant, i64> = BTreeMap::new();
+        let mut own_ahead = 0;
+        for other in self.rows.values().map(Row::job).filter(is_due) {
+            let Some(theirs) = place(other).filter(|_| other.spec.queue == job.spec.queue) else { continue };
+            if other.spec.tenant != job.spec.tenant {
+                *of_others.entry(&other.spec.tenant).or_default() += 1;
+            } else if theirs < own {
+                own_ahead += 1;
+            }
+        }
+        jobs_ahead(own_ahead, of_others.into_values())
     }
 
     pub(super) fn stats(&self, queue: Option<&Queue>, window: Duration, now: Timestamp) -> Stats {

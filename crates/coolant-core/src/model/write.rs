@@ -1,7 +1,6 @@
 //! The calls that change something.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::{Row, State};
@@ -15,6 +14,7 @@ use crate::store::{
     Applied, ClaimRequest, Claimed, Counter, IfFailed, JobChange, NewJob, Redrive, SubmitOutcome, Submitted,
 };
 use crate::time::Timestamp;
+use crate::turns::{Given, rank_of};
 use crate::upstream::Starter;
 
 impl State {
@@ -72,17 +72,46 @@ impl State {
 
     pub(super) fn claim(&mut self, request: &ClaimRequest, now: Timestamp) -> Vec<Claimed> {
         self.note_asked(request, now);
-        let mut claimed = Vec::new();
-        for id in self.candidates(request, now) {
-            if claimed.len() == request.max as usize {
-                break;
+        self.look_around(now);
+        let mut waiting = self.candidates(request, now);
+        let mut given = Given::default();
+        let mut left = request.max;
+        let mut shares = self.rota.of(request).deal(waiting.keys().cloned().collect(), left);
+        while left > 0 && !shares.is_empty() {
+            let mut done = BTreeSet::new();
+            for (tenant, share) in &shares {
+                let jobs = waiting.entry(tenant.clone()).or_default();
+                let claimed = self.claim_some(jobs, *share, request, now);
+                let count = u32::try_from(claimed.len()).unwrap_or(u32::MAX);
+                left = left.saturating_sub(count);
+                given.add(tenant, claimed);
+                if count < *share {
+                    done.insert(tenant.clone());
+                }
             }
-            let event = Event::Claim { worker: request.worker.clone(), lease: request.lease };
+            shares = self.rota.of(request).deal_again(shares, &done, left);
+        }
+        given.in_turn()
+    }
+
+    /// Claims so many of a tenant's jobs, the first ones first.
+    fn claim_some(
+        &mut self,
+        jobs: &mut VecDeque<JobId>,
+        share: u32,
+        request: &ClaimRequest,
+        now: Timestamp,
+    ) -> Vec<Claimed> {
+        let mut claimed = Vec::new();
+        while claimed.len() < share as usize
+            && let Some(id) = jobs.pop_front()
+        {
             let spec = Arc::clone(&self.rows[&id].job().spec);
             self.look_around(now);
             if self.upstreams.desk.allowance(&spec.upstreams, &spec.tenant, now).of(1) == 0 {
                 continue;
             }
+            let event = Event::Claim { worker: request.worker.clone(), lease: request.lease };
             // A candidate may turn out to have ended, or its lock key may just have been taken.
             if let Ok(Applied { answer: Answer::Claimed(lease), .. }) =
                 self.apply(JobChange::new(id, event), now)
@@ -109,19 +138,23 @@ impl State {
         }
     }
 
-    /// Jobs whose instant has come, in the order of the claim.
-    fn candidates(&self, request: &ClaimRequest, now: Timestamp) -> Vec<JobId> {
+    /// Jobs of open gates whose instant has come, by tenant, each tenant's in the order in which they go.
+    fn candidates(&self, request: &ClaimRequest, now: Timestamp) -> BTreeMap<Tenant, VecDeque<JobId>> {
         let mut due: Vec<_> = self
             .rows
             .values()
             .map(Row::job)
             .filter(|job| request.queues.contains(&job.spec.queue))
             .filter(|job| request.job_types.is_empty() || request.job_types.contains(&job.spec.job_type))
-            .filter_map(|job| job.visible_at().map(|at| (Reverse(job.spec.priority), at, job.id)))
-            .filter(|(_, at, _)| *at <= now)
+            .filter(|job| self.upstreams.desk.allowance(&job.spec.upstreams, &job.spec.tenant, now).of(1) > 0)
+            .filter(|job| job.visible_at().is_some_and(|at| at <= now))
             .collect();
-        due.sort_unstable();
-        due.into_iter().map(|(_, _, id)| id).collect()
+        due.sort_unstable_by_key(|job| (rank_of(job), job.id));
+        let mut by_tenant: BTreeMap<Tenant, VecDeque<JobId>> = BTreeMap::new();
+        for job in due {
+            by_tenant.entry(job.spec.tenant.clone()).or_default().push_back(job.id);
+        }
+        by_tenant
     }
 
     pub(super) fn apply(&mut self, change: JobChange, now: Timestamp) -> Result<Applied, Refusal> {

@@ -18,6 +18,7 @@ mod client;
 #[path = "../../../coolant-backends/tests/support/mod.rs"]
 mod database;
 mod doors;
+mod fairness;
 mod keys;
 mod leases;
 mod locks;
@@ -64,6 +65,10 @@ scenarios! {
         every_door_of_a_failed_job_says_the_same_seconds,
         every_door_of_a_job_between_two_tries_says_the_same_seconds,
         an_operator_passes_the_cooldown_on_record;
+    fairness:
+        s14_ten_jobs_of_a_tenant_start_within_twenty_claims_beside_ten_thousand,
+        s14_a_job_without_a_tenant_is_a_tenant_of_its_own,
+        the_jobs_that_go_first_are_counted_as_tenants_take_turns;
     redrive:
         s12_a_redrive_moves_the_newest_twin_and_the_free_ones_once,
         s12_a_redrive_goes_on_after_a_crash;
