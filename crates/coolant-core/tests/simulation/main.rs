@@ -10,6 +10,8 @@
 mod checks;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/forward.rs"]
+mod forward;
 mod mutants;
 mod world;
 

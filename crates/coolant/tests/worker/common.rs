@@ -11,24 +11,17 @@ use coolant::embedded::{JobHandle, ResultError};
 use coolant::worker::{Drained, RunError, Shutdown, Worker, WorkerBuilder};
 use coolant::{Context, Coolant, Handler, HandlerError};
 use coolant_core::job::{Attempt, Job, JobId, JobRecord, Outcome, Policy, Step};
-use coolant_core::ledger::{
-    LedgerBy, LedgerEntry, LedgerFilter, LedgerPage, LedgerRow, LedgerStore, LedgerSum, LooseCall,
-};
+use coolant_core::ledger::LedgerEntry;
 use coolant_core::lifecycle::{Event, Refusal};
-use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
 use coolant_core::model::{ManualClock, ModelStore};
-use coolant_core::names::{IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant, Upstream};
-use coolant_core::process::{Burial, Process, ProcessId, ProcessLock, ProcessStore};
-use coolant_core::schedule::{Schedule, ScheduleStore};
+use coolant_core::names::{IdempotencyKey, JobType, Queue, Tenant};
 use coolant_core::store::*;
 use coolant_core::time::Timestamp;
-use coolant_core::upstream::{
-    Control, Limits, NoPermit, Permit, PermitRequest, PermitSettlement, SettledPermit, TenantNow,
-    UpstreamNow, UpstreamSettings, UpstreamStore,
-};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+
+use super::forward::forward_parts;
 
 /// Longer than any test should take: a wait that ends here is a failure, never a pass.
 pub(crate) const TOO_LONG: Duration = Duration::from_secs(20);
@@ -243,74 +236,7 @@ impl Store for Watched {
     }
 }
 
-#[async_trait]
-impl LedgerStore for Watched {
-    async fn book(&self, calls: Vec<LooseCall>) -> StoreResult<()> {
-        self.model.book(calls).await
-    }
-    async fn ledger_page(&self, filter: &LedgerFilter, page: LedgerPage) -> StoreResult<Vec<LedgerRow>> {
-        self.model.ledger_page(filter, page).await
-    }
-    async fn ledger_sums(&self, by: LedgerBy, filter: &LedgerFilter) -> StoreResult<Vec<LedgerSum>> {
-        self.model.ledger_sums(by, filter).await
-    }
-}
-
-#[async_trait]
-impl ScheduleStore for Watched {
-    async fn save_schedule(&self, schedule: Schedule, jobs: Vec<NewJob>) -> StoreResult<bool> {
-        self.model.save_schedule(schedule, jobs).await
-    }
-    async fn schedule(&self, tenant: &Tenant, name: &ScheduleName) -> StoreResult<Option<Schedule>> {
-        self.model.schedule(tenant, name).await
-    }
-    async fn schedules(
-        &self,
-        tenant: &Tenant,
-        after: Option<&ScheduleName>,
-        limit: u32,
-    ) -> StoreResult<Vec<Schedule>> {
-        self.model.schedules(tenant, after, limit).await
-    }
-    async fn delete_schedule(&self, tenant: &Tenant, name: &ScheduleName) -> StoreResult<bool> {
-        self.model.delete_schedule(tenant, name).await
-    }
-    async fn due_schedules(&self, limit: u32) -> StoreResult<Vec<Schedule>> {
-        self.model.due_schedules(limit).await
-    }
-}
-
-#[async_trait]
-impl LockStore for Watched {
-    async fn change_lock(&self, key: &LockName, event: LockEvent) -> StoreResult<LockAnswer> {
-        self.model.change_lock(key, event).await
-    }
-    async fn lock(&self, key: &LockName) -> StoreResult<LockAt> {
-        self.model.lock(key).await
-    }
-    async fn forget_locks(&self, limit: u32) -> StoreResult<u32> {
-        self.model.forget_locks(limit).await
-    }
-}
-
-#[async_trait]
-impl ProcessStore for Watched {
-    async fn renew_process(&self, id: ProcessId) -> StoreResult<()> {
-        self.model.renew_process(id).await
-    }
-    async fn lock_process(&self, id: ProcessId) -> StoreResult<Box<dyn ProcessLock>> {
-        self.model.lock_process(id).await
-    }
-    async fn processes(&self) -> StoreResult<(Timestamp, Vec<Process>)> {
-        self.model.processes().await
-    }
-    async fn bury_process(&self, process: Process, limit: u32) -> StoreResult<Burial> {
-        self.model.bury_process(process, limit).await
-    }
-    async fn forget_process(&self, id: ProcessId) -> StoreResult<()> {
-        self.model.forget_process(id).await
-    }
-}
+forward_parts!(Watched, model);
 
 /// A worker under test, and its surroundings.
 pub(crate) struct Rig {
@@ -470,43 +396,4 @@ pub(crate) async fn failure_code(job: &JobHandle) -> String {
 pub(crate) async fn attempt_ended(rig: &Rig, job: &JobHandle, outcome: Outcome) {
     let attempts = rig.store.attempts(job.id()).await.unwrap();
     assert_eq!(attempts.last().unwrap().outcome, Some(outcome));
-}
-
-#[async_trait]
-impl UpstreamStore for Watched {
-    async fn set_upstream(&self, name: &Upstream, settings: UpstreamSettings) -> StoreResult<UpstreamNow> {
-        self.model.set_upstream(name, settings).await
-    }
-    async fn upstreams(&self, names: Option<&[Upstream]>) -> StoreResult<Vec<UpstreamNow>> {
-        self.model.upstreams(names).await
-    }
-    async fn control_upstream(
-        &self,
-        name: &Upstream,
-        control: Control,
-        audit: AuditEntry,
-    ) -> StoreResult<UpstreamNow> {
-        self.model.control_upstream(name, control, audit).await
-    }
-    async fn set_tenant(&self, tenant: &Tenant, limits: Limits) -> StoreResult<TenantNow> {
-        self.model.set_tenant(tenant, limits).await
-    }
-    async fn tenant(&self, tenant: &Tenant) -> StoreResult<Option<TenantNow>> {
-        self.model.tenant(tenant).await
-    }
-    async fn acquire_permits(
-        &self,
-        requests: Vec<PermitRequest>,
-    ) -> StoreResult<Vec<Result<Permit, NoPermit>>> {
-        self.model.acquire_permits(requests).await
-    }
-    async fn settle_permits(
-        &self,
-        settlements: Vec<PermitSettlement>,
-    ) -> StoreResult<Vec<Option<SettledPermit>>> {
-        self.model.settle_permits(settlements).await
-    }
-    async fn breakers_stir(&self) -> StoreResult<bool> {
-        self.model.breakers_stir().await
-    }
 }

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
 
 mod common;
+#[path = "../../../coolant-core/tests/common/forward.rs"]
+mod forward;
 mod leases;
 mod running;
 mod shutdown;
