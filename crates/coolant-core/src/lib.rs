@@ -19,6 +19,7 @@ pub mod names;
 pub mod prices;
 pub mod process;
 pub mod retry;
+pub mod say;
 pub mod schedule;
 pub mod store;
 pub mod time;

@@ -22,6 +22,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::names::LockName;
+use crate::say::Sentence;
 use crate::store::StoreResult;
 use crate::time::Timestamp;
 
@@ -184,6 +185,19 @@ impl LockAt {
     #[must_use]
     pub fn left(&self) -> Option<Duration> {
         self.state.until().map(|until| until.since(self.now))
+    }
+
+    /// For people: who has it, why and how long.
+    #[must_use]
+    pub fn sentence(&self) -> Sentence {
+        match self.state.clone() {
+            LockState::Free => Sentence::LockFree,
+            LockState::Held { holder, .. } => Sentence::LockHeld { holder, left: self.left() },
+            LockState::Cooling { holder, reason, until } => {
+                Sentence::LockCools { holder, reason, left: until.since(self.now) }
+            }
+            LockState::Closed { holder, reason } => Sentence::LockClosed { holder, reason },
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::job::{Job, JobState, Reopen, Wait};
-use crate::time::{Timestamp, spoken};
+use crate::say::Sentence;
+use crate::time::Timestamp;
 
 /// Where a job stands, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -111,15 +112,15 @@ impl RetryAt {
         self.at.since(now).as_secs_f64()
     }
 
-    /// A plain sentence: `retry possible in 4 min 12 s`.
+    /// For people: `retry possible in 4 min 12 s`.
     #[must_use]
-    pub fn message(&self, now: Timestamp) -> String {
+    pub fn sentence(&self, now: Timestamp) -> Sentence {
         let left = self.at.since(now);
         match (left.is_zero(), self.automatic) {
-            (true, true) => "retry starts with the next free worker".into(),
-            (true, false) => "retry possible now".into(),
-            (false, true) => format!("automatic retry in {}", spoken(left)),
-            (false, false) => format!("retry possible in {}", spoken(left)),
+            (true, true) => Sentence::RetryStarts,
+            (true, false) => Sentence::RetryPossible,
+            (false, true) => Sentence::RetriesIn(left),
+            (false, false) => Sentence::RetryPossibleIn(left),
         }
     }
 }

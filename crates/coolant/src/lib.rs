@@ -30,6 +30,7 @@ mod deaths;
 pub mod embedded;
 pub mod engine;
 pub mod http;
+pub mod language;
 mod size;
 pub mod worker;
 

@@ -20,6 +20,7 @@ use super::out::{Output, counted};
 use super::{CommandError, CommandResult};
 use crate::app::App;
 use crate::engine::{Caller, EngineError, JobAt, housekeeping};
+use crate::language;
 use crate::worker::Shutdown;
 use files::Found;
 use progress::{Progress, Waits};
@@ -269,7 +270,9 @@ impl Indexing<'_> {
                     .as_ref()
                     .map_or(("FAILED", ""), |error| (error.code.as_str(), error.message.as_str()));
                 let retry = coolant_core::view::RetryAt::of(&job.record.job);
-                let retry = retry.map(|retry| format!(" ({})", retry.message(job.now))).unwrap_or_default();
+                let retry = retry
+                    .map(|retry| format!(" ({})", retry.sentence(job.now).say(language::current())))
+                    .unwrap_or_default();
                 let reason = format!("{message}{retry}");
                 self.progress.failed(&underway.name, code, &reason);
                 self.report.failed(underway.name.clone(), code, reason);

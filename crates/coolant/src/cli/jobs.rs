@@ -1,8 +1,8 @@
 //! `coolant submit` and `coolant jobs`.
 
 use coolant_core::job::{JobId, Status};
+use coolant_core::say::Sentence;
 use coolant_core::store::{IfFailed, JobFilter, SubmitOutcome};
-use coolant_core::time::spoken;
 use coolant_core::view::{Phase, RetryAt};
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use crate::engine::read::JobEvent;
 use crate::engine::submit::SubmitRequest;
 use crate::engine::{Caller, Engine, JobAt};
 use crate::http::wire::job::{AttemptView, ExplanationView, JobView, StepSummary};
+use crate::language;
 
 pub(super) async fn submit(app: App, args: SubmitArgs, output: &Output) -> CommandResult {
     let request = SubmitRequest {
@@ -114,15 +115,14 @@ async fn explain(engine: &Engine, caller: &Caller, id: JobId, output: &Output) -
         output.json(&ExplanationView::from(explanation));
         return Ok(());
     }
-    let now = explanation.job.now;
+    let (now, language) = (explanation.job.now, language::current());
     output.line(summary(&explanation.job));
     if explanation.reasons.is_empty() {
-        output.line("nothing holds it up");
+        output.line(Sentence::NothingInTheWay.say(language));
     }
     for reason in &explanation.reasons {
-        let until =
-            reason.until.map(|at| format!(" (for another {})", spoken(at.since(now)))).unwrap_or_default();
-        output.line(format!("- {}{until}", reason.detail));
+        let until = reason.until.map(|at| format!(" ({})", language.wait(at.since(now)))).unwrap_or_default();
+        output.line(format!("- {}{until}", reason.detail.say(language)));
     }
     Ok(())
 }
@@ -169,7 +169,7 @@ pub(super) fn list(jobs: Vec<JobAt>, output: &Output) {
             Phase::of(of, *now).as_str().to_owned(),
             format!("{}/{}", of.counters.executions, of.spec.policy.max_attempts),
             of.spec.idempotency_key.as_ref().map(|key| shortened(key.as_str(), 48)).unwrap_or_default(),
-            RetryAt::of(of).map(|retry| retry.message(*now)).unwrap_or_default(),
+            RetryAt::of(of).map(|retry| retry.sentence(*now).say(language::current())).unwrap_or_default(),
             of.last_error.as_ref().map(|error| error.code.clone()).unwrap_or_default(),
         ]
     });
@@ -206,7 +206,7 @@ pub(super) fn show(job: JobAt, output: &Output) {
         output.line(format!("  {} ({}): {}", error.code, error.class, shortened(&error.message, 300)));
     }
     if let Some(retry) = RetryAt::of(&job.record.job) {
-        output.line(format!("  {}", retry.message(job.now)));
+        output.line(format!("  {}", retry.sentence(job.now).say(language::current())));
     }
     if let Some(result) = &job.record.result {
         output.line(format!("  result: {}", shortened(&result.to_string(), 300)));

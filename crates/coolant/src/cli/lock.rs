@@ -15,6 +15,7 @@ use crate::config::Settings;
 use crate::engine::locks::lock_name;
 use crate::engine::{Caller, EngineError};
 use crate::http::wire::locks::LockView;
+use crate::language;
 
 pub use exec::{EXEC_ARGUMENT, exec_main};
 
@@ -59,7 +60,7 @@ pub(super) async fn run(settings: Settings, args: LockArgs, output: &Output) -> 
             if !output.is_json() {
                 output.remark(match before.state {
                     LockState::Free => "it was free already".into(),
-                    _ => format!("opened; before, {}", EngineError::Locked(Box::new(before))),
+                    _ => format!("opened; before: {}", before.sentence().say(language::current())),
                 });
             }
             show(key, &after, output);
@@ -72,10 +73,7 @@ fn show(key: String, lock: &LockAt, output: &Output) {
     if output.is_json() {
         return output.json(&LockView::of(key, lock));
     }
-    output.sentence(&match lock.state {
-        LockState::Free => format!("`{key}` is free"),
-        _ => format!("`{key}`: {}", EngineError::Locked(Box::new(lock.clone()))),
-    });
+    output.sentence(&format!("`{key}`: {}", lock.sentence().say(language::current())));
 }
 
 /// A span as it is said on a command line: `500ms`, `30s`, `5m`, `2h`; a bare number is seconds.

@@ -18,10 +18,12 @@ mod serve;
 use std::process::ExitCode;
 
 use clap::Parser;
+use coolant_core::say::Sentence;
 
 use crate::app::{App, StartError};
 use crate::config::{ConfigError, Process, Settings};
 use crate::engine::EngineError;
+use crate::language;
 use args::{Args, Command};
 #[cfg(unix)]
 pub use lock::{EXEC_ARGUMENT, exec_main};
@@ -87,6 +89,14 @@ impl CommandError {
         }
     }
 
+    /// What is said of it, in the language of the command where people wait.
+    fn said(&self) -> String {
+        match self {
+            Self::Engine(error) => error.said(),
+            other => other.to_string(),
+        }
+    }
+
     /// What the user can do about it.
     fn hint(&self) -> Option<String> {
         use coolant_core::store::StoreError;
@@ -97,9 +107,9 @@ impl CommandError {
             Self::Start(StartError::Store(StoreError::Full(_))) => {
                 Some("make room on the store's disk; nothing that was acknowledged is lost".into())
             }
-            Self::Engine(error) => error
-                .retry_after()
-                .map(|wait| format!("retry possible in {}", coolant_core::time::spoken(wait))),
+            Self::Engine(error) => {
+                error.retry_after().map(|wait| Sentence::RetryPossibleIn(wait).say(language::current()))
+            }
             _ => None,
         }
     }
@@ -136,7 +146,7 @@ pub fn main() -> ExitCode {
     match start(args, &output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output.error(&error, error.hint());
+            output.error(error.said(), &error, error.hint());
             ExitCode::from(error.exit_code())
         }
     }
@@ -144,6 +154,7 @@ pub fn main() -> ExitCode {
 
 fn start(args: Args, output: &Output) -> CommandResult {
     let settings = Settings::load(&args.flags(), &Process)?;
+    language::speak(settings.language);
     init_log(&settings, output)?;
     // One provider of cryptography, chosen before the first connection.
     coolant_ai::embed::install_tls_provider();

@@ -97,8 +97,8 @@ impl Output {
     }
 
     /// An error with its causes, once, and what can be done about it.
-    pub(super) fn error(&self, error: &(dyn Error + 'static), hint: Option<String>) {
-        let mut text = error.to_string();
+    pub(super) fn error(&self, said: String, error: &(dyn Error + 'static), hint: Option<String>) {
+        let mut text = said;
         if text.is_empty() {
             return;
         }

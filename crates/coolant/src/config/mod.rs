@@ -12,6 +12,7 @@ use coolant_ai::Secret;
 use coolant_ai::embed::EmbeddingSettings;
 use coolant_backends::Address;
 use coolant_core::prices::Prices;
+use coolant_core::say::Language;
 use coolant_parse::Limits;
 
 use file::File;
@@ -46,6 +47,8 @@ pub struct Settings {
     pub prices: Prices,
     /// Where leaky locks are, if not in the store.
     pub locks: Option<LockSettings>,
+    /// What people are told things in.
+    pub language: Language,
     /// Whether `NO_COLOR` asks for plain output.
     pub plain: bool,
 }
@@ -166,6 +169,7 @@ impl Settings {
             drain: Duration::from_secs(drain),
             prices: prices(&file)?,
             locks: locks(pick(&flags.locks, "COOLANT_LOCKS", &file.locks), env, &file)?,
+            language: Language::of_locale(&locale(env)),
             plain: env.get("NO_COLOR").is_some(),
         })
     }
@@ -184,6 +188,12 @@ fn wrong(name: &str, reason: impl Into<String>) -> ConfigError {
 fn number<T: std::str::FromStr>(env: &dyn Environment, name: &str) -> Result<Option<T>, ConfigError> {
     let parse = |text: String| text.parse().map_err(|_| wrong(name, format!("`{text}` is no whole number")));
     env.get(name).map(parse).transpose()
+}
+
+/// The locale of messages, by the order that POSIX gives.
+fn locale(env: &dyn Environment) -> String {
+    let set = ["LC_ALL", "LC_MESSAGES", "LANG"].into_iter().find_map(|name| env.get(name));
+    set.unwrap_or_default()
 }
 
 fn locks(

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use coolant_core::lock::{Cooldown, LockAt, LockEvent, LockRefusal, LockStore, LockToken};
 use coolant_core::names::LockName;
+use coolant_core::say::Language;
 use coolant_core::store::StoreError;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -94,7 +95,7 @@ impl std::ops::Deref for LockTaken {
 
 impl std::fmt::Display for LockTaken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        EngineError::Locked(Box::new(self.0.clone())).fmt(f)
+        f.write_str(&self.0.sentence().say(Language::English))
     }
 }
 

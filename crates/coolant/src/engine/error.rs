@@ -8,8 +8,11 @@ use coolant_core::job::JobId;
 use coolant_core::lifecycle::Refusal;
 use coolant_core::lock::{LockAt, LockState};
 use coolant_core::names::InvalidName;
+use coolant_core::say::{Language, Sentence};
 use coolant_core::store::StoreError;
-use coolant_core::time::{Timestamp, spoken};
+use coolant_core::time::Timestamp;
+
+use crate::language;
 
 /// What an engine call gives.
 pub type EngineResult<T> = Result<T, EngineError>;
@@ -79,7 +82,7 @@ pub enum EngineError {
     #[error("there is no such schedule")]
     ScheduleNotFound,
     /// The cooldown after a failure still runs.
-    #[error("the job is cooling down; retry possible in {}", spoken(*.left))]
+    #[error("{}", Sentence::JobCools(*.left).say(Language::English))]
     CoolingDown {
         /// The job.
         job_id: JobId,
@@ -104,10 +107,10 @@ pub enum EngineError {
     #[error("the lease is lost: {}", .0.as_str())]
     LeaseLost(LeaseLoss),
     /// The lock is not free.
-    #[error("{}", locked(.0))]
+    #[error("{}", .0.sentence().say(Language::English))]
     Locked(Box<LockAt>),
     /// The search cannot be done at the moment.
-    #[error("the search is not possible at the moment: {reason}")]
+    #[error("{}", Sentence::SearchAway { reason: reason.clone() }.say(Language::English))]
     SearchUnavailable {
         /// Why.
         reason: String,
@@ -260,6 +263,25 @@ impl EngineError {
         }
     }
 
+    /// What somebody is told who has to wait; `None` for an error that waiting does not help, which is told
+    /// in English to everybody, as it is written in the log.
+    #[must_use]
+    pub fn sentence(&self) -> Option<Sentence> {
+        match self {
+            Self::CoolingDown { left, .. } => Some(Sentence::JobCools(*left)),
+            Self::Locked(lock) => Some(lock.sentence()),
+            Self::SearchUnavailable { reason, .. } => Some(Sentence::SearchAway { reason: reason.clone() }),
+            Self::Store(error) if error.is_retryable() => Some(Sentence::StoreAway),
+            _ => None,
+        }
+    }
+
+    /// The error in the language of whoever is answered.
+    #[must_use]
+    pub fn said(&self) -> String {
+        self.sentence().map_or_else(|| self.to_string(), |sentence| sentence.say(language::current()))
+    }
+
     /// The field at fault, where there is one.
     #[must_use]
     pub fn field_name(&self) -> Option<&str> {
@@ -297,19 +319,5 @@ impl From<InvalidName> for EngineError {
         // The message names the field first; here it is apart.
         let reason = text.trim_start_matches(&format!("`{field}` ")).to_owned();
         Self::field(field, reason)
-    }
-}
-
-/// Why a lock is not to be had, who has it and how long.
-fn locked(lock: &LockAt) -> String {
-    let by = lock.state.holder().map_or("another program", |holder| holder);
-    let left = lock.left().map(|left| format!(" for another {}", spoken(left))).unwrap_or_default();
-    let reason = lock.state.reason().unwrap_or("the reason is not known");
-    match lock.state {
-        LockState::Free | LockState::Held { .. } => format!("`{by}` holds the lock{left}"),
-        LockState::Cooling { .. } => format!("the lock cools down{left} after `{by}` failed: {reason}"),
-        LockState::Closed { .. } => {
-            format!("the lock is closed until an operator opens it, since `{by}` failed for good: {reason}")
-        }
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use coolant_core::job::{Job, JobId, JobState, Reopen, Status, Wait};
 use coolant_core::lifecycle::{Event, bars};
+use coolant_core::say::Sentence;
 use coolant_core::store::{JobFilter, Page};
 use coolant_core::time::Timestamp;
 use coolant_core::view::Phase;
@@ -35,7 +36,7 @@ pub struct Reason {
     /// Until when, where known.
     pub until: Option<Timestamp>,
     /// For people.
-    pub detail: String,
+    pub detail: Sentence,
 }
 
 /// What holds a job up.
@@ -87,7 +88,7 @@ impl Engine {
             let holder =
                 others.iter().find_map(|other| Some((&other.job, bars(&other.job, job, &claim, now)?)));
             if let Some((holder, until)) = holder {
-                let detail = format!("job {} holds its lock key", holder.id);
+                let detail = Sentence::LockKeyHeld { job: holder.id.to_string() };
                 return Ok(Some(Reason { kind: ReasonKind::LockHeld, until: Some(until), detail }));
             }
         }
@@ -102,7 +103,7 @@ impl Engine {
         Ok((ahead > 0).then(|| Reason {
             kind: ReasonKind::BehindInQueue,
             until: None,
-            detail: format!("{ahead} jobs go first in queue `{}`", job.spec.queue),
+            detail: Sentence::JobsAhead { count: ahead, queue: job.spec.queue.to_string() },
         }))
     }
 
@@ -111,12 +112,8 @@ impl Engine {
         if asked.is_some_and(|at| now.since(at) <= WORKER_GONE) {
             return Ok(None);
         }
-        let detail = format!(
-            "no worker has asked for `{}` jobs in queue `{}` within {} s",
-            job.spec.job_type,
-            job.spec.queue,
-            WORKER_GONE.as_secs()
-        );
+        let (job_type, queue) = (job.spec.job_type.to_string(), job.spec.queue.to_string());
+        let detail = Sentence::NoWorker { job_type, queue, since: WORKER_GONE };
         Ok(Some(Reason { kind: ReasonKind::NoWorker, until: None, detail }))
     }
 }
@@ -125,12 +122,14 @@ impl Engine {
 fn own_reason(job: &Job, now: Timestamp) -> Option<Reason> {
     let (kind, until, detail) = match &job.state {
         JobState::Pending { visible_at, wait } if *visible_at > now => match wait {
-            Wait::Start => (ReasonKind::Scheduled, *visible_at, "its start lies ahead".to_owned()),
-            Wait::Cooling => (ReasonKind::Cooling, *visible_at, "it waits after a failure".to_owned()),
-            Wait::Deferred { reason } => (ReasonKind::UpstreamClosed, *visible_at, reason.clone()),
+            Wait::Start => (ReasonKind::Scheduled, *visible_at, Sentence::StartsLater),
+            Wait::Cooling => (ReasonKind::Cooling, *visible_at, Sentence::WaitsAfterFailure),
+            Wait::Deferred { reason } => {
+                (ReasonKind::UpstreamClosed, *visible_at, Sentence::Theirs(reason.clone()))
+            }
         },
         JobState::Failed { reopen: Reopen::From(at), .. } if *at > now => {
-            (ReasonKind::Cooling, *at, "it failed; nobody may retry it before then".to_owned())
+            (ReasonKind::Cooling, *at, Sentence::FailedAndCools)
         }
         _ => return None,
     };

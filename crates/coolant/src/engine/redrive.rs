@@ -13,8 +13,9 @@ use coolant_core::job::{Job, JobId, JobState, Reopen, Status};
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::money::Money;
 use coolant_core::names::{Queue, Tenant};
+use coolant_core::say::{Language, Sentence};
 use coolant_core::store::{JobChange, JobFilter, Page, Redrive, RedriveState, Skipped};
-use coolant_core::time::{Timestamp, spoken};
+use coolant_core::time::Timestamp;
 
 use super::control::{audit, checked_reason};
 use super::submit::whole;
@@ -283,7 +284,8 @@ fn refusal_reason(refusal: &Refusal, now: Timestamp) -> String {
 const PERMANENT: &str = "the failure is permanent";
 
 fn cooling_reason(until: Timestamp, now: Timestamp) -> String {
-    format!("cooling down; retry possible in {}", spoken(until.since(now)))
+    // It is kept, for whoever reads it later.
+    Sentence::CoolsStill(until.since(now)).say(Language::English)
 }
 
 /// What was decided about the matches so far.

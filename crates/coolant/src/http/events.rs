@@ -15,6 +15,7 @@ use super::problem::{AnyProblem, Code, Problem};
 use super::wire::job::JobView;
 use super::wire::query::NoQuery;
 use crate::engine::read::JobEvent;
+use crate::language;
 
 /// A silent stream says something so often, so that no proxy takes it for dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -33,6 +34,8 @@ pub(crate) async fn events(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let after = last_event_id(&headers)?;
     let changes = app.engine.changes(&call.caller, id, after).await?;
+    // The stream goes on after this call has been answered.
+    let language = language::current();
     let mut closing = call.closing;
     let closed = async move {
         match &mut closing {
@@ -40,7 +43,9 @@ pub(crate) async fn events(
             None => std::future::pending().await,
         }
     };
-    let events = changes.take_until(Box::pin(closed)).map(|change| Ok(event(change)));
+    let events = changes
+        .take_until(Box::pin(closed))
+        .map(move |change| Ok(language::saying(language, || event(change))));
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 

@@ -13,6 +13,7 @@ use futures::FutureExt;
 use super::problem::{Code, INTERNAL, PROBLEM_JSON, Problem};
 use crate::engine;
 use crate::engine::submit::new_trace_id;
+use crate::language::{self, Language};
 
 /// The trace that a request belongs to.
 #[derive(Debug, Clone)]
@@ -24,7 +25,9 @@ pub(crate) async fn observe(mut request: Request, next: Next) -> Response {
     request.extensions_mut().insert(Trace(trace_id.clone()));
     let method = request.method().clone();
     let begun = tokio::time::Instant::now();
-    let response = match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+    let language = Language::accepted(&asked_languages(request.headers()));
+    let answer = language::within(language, next.run(request));
+    let response = match AssertUnwindSafe(answer).catch_unwind().await {
         Ok(response) => as_problem(response),
         Err(panic) => {
             tracing::error!(trace_id, %method, panic = said(&*panic), "a call panicked");
@@ -34,7 +37,21 @@ pub(crate) async fn observe(mut request: Request, next: Next) -> Response {
     // The path may hold names that users chose; it is not logged.
     let duration_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::debug!(trace_id, %method, status = response.status().as_u16(), duration_ms, "call");
-    with_traceparent(response, &trace_id, &flags)
+    with_traceparent(with_language(response, language), &trace_id, &flags)
+}
+
+/// All `Accept-Language` headers as one list.
+fn asked_languages(headers: &HeaderMap) -> String {
+    let lists = headers.get_all(header::ACCEPT_LANGUAGE).iter().filter_map(|list| list.to_str().ok());
+    lists.collect::<Vec<_>>().join(",")
+}
+
+/// Says in which language an answer is, unless it has said so itself, and that another may be had.
+fn with_language(mut response: Response, language: Language) -> Response {
+    let headers = response.headers_mut();
+    headers.entry(header::CONTENT_LANGUAGE).or_insert(HeaderValue::from_static(language.tag()));
+    headers.append(header::VARY, HeaderValue::from_static("Accept-Language"));
+    response
 }
 
 /// The answer to a path that is none of the API's.

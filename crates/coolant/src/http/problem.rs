@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 
 use crate::engine::error::EngineError;
 use crate::engine::{self};
+use crate::language::{self, Language};
 
 /// The media type of a problem.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -123,6 +124,9 @@ pub struct Problem {
     /// What else there is to say.
     #[serde(flatten)]
     pub more: Box<More>,
+    /// The language of `title` and `detail`.
+    #[serde(skip)]
+    pub(crate) language: Language,
 }
 
 /// What a problem says beyond what all of them say.
@@ -172,7 +176,17 @@ impl Problem {
             detail: detail.into(),
             code: code.as_str(),
             more: Box::default(),
+            language: Language::English,
         }
+    }
+
+    /// The same in the language of the call, if waiting helps: then it is told to people.
+    fn in_language_of_call(mut self, error: &EngineError) -> Self {
+        if error.sentence().is_some() {
+            self.language = language::current();
+            self.title = self.language.title(self.status).unwrap_or(self.title);
+        }
+        self
     }
 
     /// The same, naming the field, parameter or header at fault.
@@ -193,7 +207,8 @@ impl Problem {
 impl From<EngineError> for Problem {
     fn from(error: EngineError) -> Self {
         let code = error.code();
-        let mut problem = Self::new(Code::Engine(code), detail(&error)).retry_after(error.retry_after());
+        let problem = Self::new(Code::Engine(code), detail(&error)).retry_after(error.retry_after());
+        let mut problem = problem.in_language_of_call(&error);
         problem.more.field = error.field_name().map(ToOwned::to_owned);
         match error {
             EngineError::KeyReused { job_id, fields } => {
@@ -218,7 +233,7 @@ impl From<EngineError> for Problem {
 fn detail(error: &EngineError) -> String {
     match error.code() {
         engine::Code::Internal => INTERNAL.to_owned(),
-        _ => error.to_string(),
+        _ => error.said(),
     }
 }
 
@@ -247,6 +262,7 @@ impl IntoResponse for Problem {
         let mut response = (status, axum::Json(&self)).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        headers.insert(header::CONTENT_LANGUAGE, HeaderValue::from_static(self.language.tag()));
         if let Some(seconds) = self.more.retry_after_seconds {
             headers.insert(header::RETRY_AFTER, retry_after_header(seconds));
         }

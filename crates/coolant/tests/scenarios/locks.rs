@@ -300,6 +300,24 @@ async fn a_server_and_the_command_see_one_lock(site: &Site<'_>) {
     assert_eq!(site.ran("both", "exit 0").await.code, Some(0));
 }
 
+async fn a_command_speaks_korean(site: &Site<'_>) {
+    assert_eq!(site.ran("ko", "exit 3").await.code, Some(3));
+    for (variable, locale, part) in [
+        ("LANG", "ko_KR.UTF-8", "후 풀립니다. 이유: exit status 3"),
+        ("LC_ALL", "ko_KR.UTF-8", "실패하여 잠금이 대기 중입니다"),
+        ("LC_ALL", "C", "cools down for another"),
+        ("LANG", "ko_KR.EUC-KR", "cools down for another"),
+    ] {
+        let output = site.run("ko", &[], "echo it ran").env(variable, locale).output().await.unwrap();
+        let refused = Ran::of(output);
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(75), ""), "{refused:?}");
+        assert!(refused.stderr.contains(part), "{locale}: {refused:?}");
+    }
+    let mut show = site.command(&["show", &site.key("ko"), "--json"]);
+    let shown = Ran::of(show.env("LC_ALL", "ko_KR.UTF-8").output().await.unwrap());
+    assert!(shown.stdout.contains(r#""state":"cooling""#), "what programs read is the same: {shown:?}");
+}
+
 macro_rules! everywhere {
     ($($scenario:ident as $name:ident),+ $(,)?) => {
         $(pub(crate) async fn $name(world: &World) {
@@ -332,4 +350,5 @@ everywhere! {
     a_running_command_keeps_its_lock_over_many_ttls as a_lock_is_renewed_while_its_command_runs,
     a_command_whose_lock_is_opened_is_stopped as a_command_that_lost_its_lock_is_stopped,
     a_server_and_the_command_see_one_lock as a_server_and_a_command_share_a_lock,
+    a_command_speaks_korean as a_command_speaks_the_language_of_its_locale,
 }

@@ -7,7 +7,6 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use coolant_core::time::spoken;
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,6 +20,7 @@ use crate::cli::{CommandError, CommandResult, FAILED, LATER};
 use crate::config::Settings;
 use crate::embedded::{LeakyLock, LockError, LockGuard};
 use crate::engine::EngineError;
+use crate::language;
 
 /// How long a command has to end by itself once its lock is lost.
 const GRACE: Duration = Duration::from_secs(10);
@@ -73,7 +73,10 @@ pub(super) async fn run(settings: &Settings, args: RunArgs, output: &Output) -> 
         }
         Err(LockError::Taken(taken)) => {
             let key = &args.key;
-            return Err(CommandError::Later(format!("`{key}` is not to be had: {taken}")));
+            return Err(CommandError::Later(format!(
+                "`{key}`: {}",
+                taken.sentence().say(language::current())
+            )));
         }
         Err(LockError::Invalid(what)) => return Err(CommandError::Usage(what)),
         Err(LockError::Store(error)) => return Err(EngineError::from(error).into()),
@@ -184,8 +187,7 @@ async fn give_back(guard: LockGuard, args: &RunArgs, ended: &Ended, output: &Out
     match given {
         Ok(None) => {}
         Ok(Some(lock)) => {
-            let left = spoken(lock.left().unwrap_or_default());
-            output.remark(format!("`{key}` cools down for another {left}"));
+            output.remark(format!("`{key}`: {}", lock.sentence().say(language::current())));
         }
         Err(error) => output.remark(format!("warning: `{key}` could not be given back: {error}")),
     }

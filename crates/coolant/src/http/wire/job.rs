@@ -15,6 +15,7 @@ use super::named::{ClassName, Named, OutcomeName, PhaseName, ReasonName, StatusN
 use super::time::Time;
 use crate::engine::JobAt;
 use crate::engine::explain::Explanation;
+use crate::language;
 
 /// A job.
 #[derive(Debug, Serialize, ToSchema)]
@@ -119,7 +120,7 @@ impl RetryView {
             at: Time(retry.at),
             in_seconds: retry.in_seconds(now),
             automatic: retry.automatic,
-            message: retry.message(now),
+            message: retry.sentence(now).say(language::current()),
         })
     }
 }
@@ -289,7 +290,7 @@ impl From<Explanation> for ExplanationView {
         let reasons = explanation.reasons.into_iter().map(|reason| ReasonView {
             reason: Named(reason.kind),
             until: reason.until.map(Time),
-            message: reason.detail,
+            message: reason.detail.say(language::current()),
         });
         Self {
             job_id: record.job.id.0,
