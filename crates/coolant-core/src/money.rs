@@ -49,6 +49,17 @@ impl Money {
     }
 }
 
+impl std::fmt::Display for Money {
+    /// Dollars to the last nano-dollar that is not zero: `0.0021`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (sign, nanos) = (if self.0 < 0 { "-" } else { "" }, self.0.unsigned_abs());
+        let part = format!("{:09}", nanos % 1_000_000_000);
+        let part = part.trim_end_matches('0');
+        let point = if part.is_empty() { "" } else { "." };
+        write!(f, "{sign}{}{point}{part}", nanos / 1_000_000_000)
+    }
+}
+
 /// Longest usage of a provider that is kept as it was reported, in bytes of JSON.
 pub const MAX_REPORTED: usize = 4096;
 
@@ -217,5 +228,7 @@ mod tests {
         assert_eq!(Money::from_usd(0.000_000_001).unwrap().as_nanos(), 1);
         assert_eq!(Money::from_usd(f64::NAN), None);
         assert_eq!(Money::from_usd(-0.1), None);
+        let shown = [0, 1, -1, 2_100_000, 3_000_000_000].map(|nanos| Money(nanos).to_string());
+        assert_eq!(shown, ["0", "0.000000001", "-0.000000001", "0.0021", "3"]);
     }
 }

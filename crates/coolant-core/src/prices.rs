@@ -19,8 +19,8 @@ use std::sync::{Arc, LazyLock};
 
 use serde::Deserialize;
 
-pub use rate::{InvalidPrice, PriceText};
-use rate::{Rates, pattern_fits};
+use rate::Rates;
+pub use rate::{InvalidPrice, PriceText, pattern_fits};
 
 use crate::money::{Money, Usage};
 use crate::time::{Timestamp, day_of};

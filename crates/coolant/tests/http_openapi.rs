@@ -83,6 +83,8 @@ async fn well_made(server: &Server) -> Vec<Made> {
     made.push(("GET", "/search", client.get("/search?q=a").await));
     made.extend(schedules(server).await);
     made.extend(locks(server).await);
+    made.push(("GET", "/ledger", client.get("/ledger?limit=1").await));
+    made.push(("GET", "/ledger/summary", client.get("/ledger/summary?by=day").await));
     for path in ["/healthz", "/readyz", "/stats", "/audit", "/openapi.json"] {
         made.push(("GET", path, client.get(path).await));
     }

@@ -214,7 +214,8 @@ fn billionths(text: &str) -> Option<i64> {
 
 /// Whether a pattern names something. `*` stands for anything; a pattern without one also names dated
 /// versions of its model: `gpt-4.1` is `gpt-4.1-2025-04-14`, and not `gpt-4.1-mini`.
-pub(super) fn pattern_fits(pattern: &str, name: &str) -> bool {
+#[must_use]
+pub fn pattern_fits(pattern: &str, name: &str) -> bool {
     let Some((head, tail)) = pattern.split_once('*') else {
         return name == pattern || name.strip_prefix(pattern).is_some_and(is_version);
     };

@@ -4,9 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use super::fake_provider::FakeProviderArgs;
+use super::ledger::LedgerArgs;
 #[cfg(unix)]
 use super::lock::LockArgs;
 use super::schedules::SchedulesArgs;
+use super::storm::StormArgs;
 use crate::config::Flags;
 use crate::engine::documents::SearchMode;
 
@@ -75,6 +78,12 @@ pub(super) enum Command {
     /// Leaky locks: run a command under one, look at one, open one
     #[cfg(unix)]
     Lock(LockArgs),
+    /// List paid calls, or add them up
+    Ledger(LedgerArgs),
+    /// Try things out: an OpenAI-compatible server that does as its script says, and counts
+    FakeProvider(FakeProviderArgs),
+    /// The retry-storm experiment: an outage, with naive retries, with backoff, with Coolant
+    Storm(StormArgs),
     /// Show the metrics
     Stats(StatsArgs),
     /// Bring the store's schema up to date

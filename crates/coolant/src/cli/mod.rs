@@ -6,14 +6,17 @@
 mod args;
 mod dlq;
 mod doctor;
+mod fake_provider;
 mod index;
 mod jobs;
+mod ledger;
 #[cfg(unix)]
 mod lock;
 mod out;
 mod schedules;
 mod search;
 mod serve;
+mod storm;
 
 use std::process::ExitCode;
 
@@ -182,6 +185,9 @@ async fn run(command: Command, settings: Settings, output: &Output) -> CommandRe
         Command::Schedules(args) => schedules::run(App::open(settings).await?, args, output).await,
         #[cfg(unix)]
         Command::Lock(args) => lock::run(settings, args, output).await,
+        Command::Ledger(args) => ledger::run(App::open(settings).await?, args, output).await,
+        Command::FakeProvider(args) => fake_provider::run(args, output).await,
+        Command::Storm(args) => storm::run(settings, args, output).await,
         Command::Stats(args) => doctor::stats(App::open(settings).await?, args, output).await,
         Command::Migrate => doctor::migrate(&settings, output).await,
         Command::Doctor(args) => doctor::run(settings, args, output).await,

@@ -17,6 +17,7 @@ pub mod documents;
 pub mod error;
 pub mod explain;
 pub mod housekeeping;
+pub mod ledger;
 pub mod locks;
 pub mod payloads;
 pub mod read;

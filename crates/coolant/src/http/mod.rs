@@ -11,6 +11,7 @@ mod events;
 mod extract;
 mod guard;
 mod jobs;
+mod ledger;
 mod locks;
 mod observe;
 mod ops;
@@ -123,6 +124,8 @@ fn calls() -> OpenApiRouter<App> {
         .routes(routes!(documents::put, documents::get, documents::delete))
         .routes(routes!(documents::index))
         .routes(routes!(documents::search))
+        .routes(routes!(ledger::list))
+        .routes(routes!(ledger::summary))
         .routes(routes!(ops::healthz))
         .routes(routes!(ops::readyz))
         .routes(routes!(ops::stats))

@@ -3,6 +3,7 @@
 pub(crate) mod dlq;
 pub(crate) mod documents;
 pub(crate) mod job;
+pub(crate) mod ledger;
 pub(crate) mod locks;
 pub(crate) mod named;
 pub(crate) mod object;

@@ -2,6 +2,7 @@
 
 use coolant_core::failure::FailureClass;
 use coolant_core::job::{Outcome, Status};
+use coolant_core::ledger::LedgerBy;
 use coolant_core::schedule::CatchUp;
 use coolant_core::store::{IfFailed, RedriveState};
 use coolant_core::view::Phase;
@@ -31,6 +32,8 @@ pub(crate) type IfFailedName = Named<IfFailed>;
 pub(crate) type RedriveStateName = Named<RedriveState>;
 /// See [`CatchUp`].
 pub(crate) type CatchUpName = Named<CatchUp>;
+/// See [`LedgerBy`].
+pub(crate) type LedgerByName = Named<LedgerBy>;
 /// See [`SearchMode`].
 pub(crate) type SearchModeName = Named<SearchMode>;
 /// See [`ReasonKind`].
@@ -73,6 +76,7 @@ names!(Status, "Status", Status::ALL);
 names!(Phase, "Phase", Phase::ALL);
 names!(FailureClass, "FailureClass", FailureClass::ALL);
 names!(Outcome, "Outcome", Outcome::ALL);
+names!(LedgerBy, "LedgerBy", LedgerBy::ALL);
 names!(IfFailed, "IfFailed", Return = "return", Retry = "retry");
 names!(RedriveState, "RedriveState", Running = "running", Done = "done", Stopped = "stopped");
 names!(CatchUp, "CatchUp", Skip = "skip", Latest = "latest", All = "all");

@@ -165,7 +165,7 @@ pub(crate) struct AuditQuery {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoQuery {}
 
-fn bad_cursor() -> Problem {
+pub(crate) fn bad_cursor() -> Problem {
     Problem::new(Code::InvalidCursor, "`cursor` is no cursor of this list").of_field("cursor")
 }
 
