@@ -44,8 +44,8 @@ impl Args {
             Command::Index(args) => (None, args.concurrency),
             _ => (None, None),
         };
-        // Reading a folder fills a terminal with progress; warnings are enough beside it.
-        let quiet = matches!(self.command, Command::Index(_)).then(|| "error".to_owned());
+        // Reading a folder fills a terminal with progress, a storm is all failures: errors are enough beside them.
+        let quiet = matches!(self.command, Command::Index(_) | Command::Storm(_)).then(|| "error".to_owned());
         Flags {
             store: self.store.clone(),
             config: self.config.clone(),

@@ -156,8 +156,6 @@ impl Upstream {
             base_url: Some(format!("http://{address}/v1")),
             provider: Some("fake".into()),
             model: Some("fake-embedding".into()),
-            // A call for each job, so that calls can be compared.
-            batch_items: Some(1),
             ..EmbeddingSettings::default()
         };
         let embedder = coolant_ai::embed::build(&settings).map_err(crate::app::StartError::from)?;

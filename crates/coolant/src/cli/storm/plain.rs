@@ -138,7 +138,7 @@ impl Queue {
                 board.ended.last_done = Some(age);
             }
             (_, false) if self.habit == Habit::Naive || job.tries >= BACKOFF_TRIES => {
-                job.state = State::Failed
+                job.state = State::Failed;
             }
             (_, false) => {
                 job.state = State::Waiting;
