@@ -70,6 +70,9 @@ pub(super) async fn run(settings: Settings, args: DoctorArgs, output: &Output) -
             findings.push(finding("store", Condition::Good, "opens and answers".into()));
             findings.extend(app.store.examine().await.map_err(EngineError::from)?);
             findings.push(embedder(&app));
+            if app.settings.locks.is_some() {
+                findings.push(locks(&app).await);
+            }
             if args.index {
                 findings.push(index(&app).await?);
             }
@@ -105,6 +108,17 @@ fn embedder(app: &App) -> Finding {
              a model that does"
         );
         finding("embeddings", Condition::Warning, detail)
+    }
+}
+
+/// Whether the Redis of the locks answers.
+async fn locks(app: &App) -> Finding {
+    match app.engine.lock("doctor").await {
+        Ok(_) => finding("locks", Condition::Good, "Redis answers".into()),
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+            finding("locks", Condition::Bad, format!("{error}{}", cause.unwrap_or_default()))
+        }
     }
 }
 

@@ -318,6 +318,25 @@ async fn a_command_speaks_korean(site: &Site<'_>) {
     assert!(shown.stdout.contains(r#""state":"cooling""#), "what programs read is the same: {shown:?}");
 }
 
+/// A Redis that is not there is told, and nothing is run without its lock.
+pub(crate) async fn locks_that_are_away_run_nothing(world: &World) {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let site = Site { world, locks: Some(format!("redis://:secret@127.0.0.1:{port}")), own: String::new() };
+    let refused = site.ran("a", "echo it ran").await;
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(75), ""), "{refused:?}");
+    let url = site.locks.as_deref().unwrap();
+    let doctor = Ran::of(world.command(&["doctor", "--locks", url]).output().await.unwrap());
+    assert!(
+        doctor.code == Some(1) && doctor.stdout.contains("locks\tthe store is not available"),
+        "{doctor:?}"
+    );
+    let wrong = Ran::of(world.command(&["doctor", "--locks", "http://:secret@h"]).output().await.unwrap());
+    assert!(wrong.code == Some(2) && wrong.stderr.contains("`locks` is wrong"), "{wrong:?}");
+    for said in [&refused, &doctor, &wrong] {
+        assert!(!format!("{said:?}").contains("secret"), "{said:?}");
+    }
+}
+
 macro_rules! everywhere {
     ($($scenario:ident as $name:ident),+ $(,)?) => {
         $(pub(crate) async fn $name(world: &World) {

@@ -86,7 +86,8 @@ scenarios! {
         a_lock_is_renewed_while_its_command_runs,
         a_command_that_lost_its_lock_is_stopped,
         a_server_and_a_command_share_a_lock,
-        a_command_speaks_the_language_of_its_locale;
+        a_command_speaks_the_language_of_its_locale,
+        locks_that_are_away_run_nothing;
     steps:
         s17_a_second_worker_goes_on_at_chunk_61;
 }
