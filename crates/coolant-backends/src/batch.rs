@@ -6,11 +6,16 @@
 //!
 //! Always true:
 //! - nobody is answered before the commit;
-//! - a request that the database refuses spoils no other: the group is then run one by one;
-//! - the queue is bounded, and a full one makes callers wait.
+//! - a request that the database refuses spoils no other: the group is then run in halves of halves;
+//! - one that waits for somebody else's transaction holds up no other (`stuck`);
+//! - the queue is bounded, and a full one makes callers wait;
+//! - every wait for a server has an end.
+
+mod queue;
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use coolant_core::lifecycle::Refusal;
 use coolant_core::names::{Queue, Upstream};
@@ -22,21 +27,26 @@ use coolant_core::time::Timestamp;
 use coolant_core::turns::Rota;
 use coolant_core::upstream::{Control, NoPermit, Permit, PermitRequest, PermitSettlement, SettledPermit};
 use futures::future::BoxFuture;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::timeout;
+
+use queue::Waiting;
+pub(crate) use queue::{Aside, Batcher, Intake, queues};
 
 use crate::clock::StoreClock;
-use crate::conn::{Conn, Dialect};
-use crate::hints;
+use crate::conn::{Conn, Dialect, unavailable};
 use crate::sql::claim::Memory;
 use crate::sql::counters::Tally;
 use crate::sql::permits::Asking;
 use crate::sql::upstreams::{Dealings, Needs};
 use crate::sql::{apply, claim, ledger, operation, permits, submit, upstreams};
+use crate::stuck::Held;
+use crate::{hints, postgres};
 
-/// Requests that may wait before callers do.
-const QUEUE: usize = 4096;
-/// Most items in a group: large enough for the commit to cost little, small enough to answer soon.
-const GROUP_ITEMS: usize = 1000;
+/// How long a transaction on a server may take, and one that moves a document.
+const LONGEST_TRANSACTION: Duration = Duration::from_secs(15);
+const LONGEST_CUSTOM: Duration = Duration::from_secs(60);
+/// How long a server may take to say that it is there.
+const LONGEST_GREETING: Duration = Duration::from_secs(3);
 
 /// A write that only its caller understands. It may be run again if its group fails.
 pub(crate) type Custom = Box<
@@ -60,14 +70,16 @@ pub(crate) enum Request {
     Sweep(u32),
     Count(Vec<(Counter, Queue, i64)>),
     Custom(Custom),
+    /// One that may take its time: it moves a document.
+    LongCustom(Custom),
 }
 
 impl Request {
-    fn submits(&self) -> Option<&[NewJob]> {
+    pub(crate) fn submits(&self) -> Option<&[NewJob]> {
         if let Self::Submit(jobs) = self { Some(jobs) } else { None }
     }
 
-    fn changes(&self) -> Option<&[JobChange]> {
+    pub(crate) fn changes(&self) -> Option<&[JobChange]> {
         if let Self::Apply(changes) = self { Some(changes) } else { None }
     }
 
@@ -87,7 +99,7 @@ impl Request {
             Self::AcquirePermits(requests) => requests.len(),
             Self::SettlePermits(settlements) => settlements.len(),
             Self::Sweep(limit) => *limit as usize,
-            Self::Count(_) | Self::Custom(_) | Self::ControlUpstream(..) => 1,
+            Self::Count(_) | Self::Custom(_) | Self::LongCustom(_) | Self::ControlUpstream(..) => 1,
         }
     }
 }
@@ -101,56 +113,6 @@ pub(crate) enum Response {
     SettledPermits(Vec<Option<SettledPermit>>),
     Swept(u32),
     Done(Box<dyn Any + Send>),
-}
-
-struct Waiting {
-    request: Request,
-    reply: oneshot::Sender<StoreResult<Response>>,
-}
-
-/// The callers' end of the queue.
-#[derive(Clone)]
-pub(crate) struct Batcher(mpsc::Sender<Waiting>);
-
-/// The lanes' end of it.
-#[derive(Clone)]
-pub(crate) struct Intake(Arc<Mutex<mpsc::Receiver<Waiting>>>);
-
-/// A queue of requests.
-pub(crate) fn queue() -> (Batcher, Intake) {
-    let (sender, receiver) = mpsc::channel(QUEUE);
-    (Batcher(sender), Intake(Arc::new(Mutex::new(receiver))))
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("the store is closed")]
-struct Closed;
-
-impl Batcher {
-    /// Hands a request in and waits until it is committed.
-    pub(crate) async fn run(&self, request: Request) -> StoreResult<Response> {
-        let closed = |_| StoreError::Unavailable(Arc::new(Closed));
-        let (reply, answer) = oneshot::channel();
-        self.0.send(Waiting { request, reply }).await.map_err(|_| closed(()))?;
-        answer.await.map_err(|_| closed(()))?
-    }
-}
-
-impl Intake {
-    /// Waits for work, and takes all of it that fits a group. `None` once nobody can ask any more.
-    async fn group(&self) -> Option<Vec<Waiting>> {
-        let mut receiver = self.0.lock().await;
-        let first = receiver.recv().await?;
-        let mut items = first.request.items();
-        let mut group = vec![first];
-        while items < GROUP_ITEMS
-            && let Ok(next) = receiver.try_recv()
-        {
-            items += next.request.items();
-            group.push(next);
-        }
-        Some(group)
-    }
 }
 
 /// Where a lane gets its connection from.
@@ -201,6 +163,22 @@ pub(crate) struct Lane {
     hints: Arc<hints::Wire>,
     memory: Memory,
     rota: Arc<std::sync::Mutex<Rota>>,
+    role: Role,
+}
+
+/// What to do about requests whose transaction failed.
+enum Next {
+    Refuse,
+    Once,
+    Halve,
+}
+
+/// What a lane does with a request that waits for somebody else's transaction.
+enum Role {
+    /// Waits as long as the database does: where there is one writer.
+    Alone,
+    Swift(Aside),
+    Patient(Arc<Held>),
 }
 
 impl Lane {
@@ -217,55 +195,98 @@ impl Lane {
         });
         // Another number for each lane of each process.
         let shard = (uuid::Uuid::now_v7().as_u128() & 0x7fff_ffff) as i64;
-        Self { intake, source, clock, shard, hints, memory, rota }
+        let role = Role::Alone;
+        Self { intake, source, clock, shard, hints, memory, rota, role }
+    }
+
+    /// Hands requests that wait for others on to a patient lane.
+    pub(crate) fn with_aside(self, aside: Aside) -> Self {
+        Self { role: Role::Swift(aside), ..self }
+    }
+
+    /// Waits for others itself.
+    pub(crate) fn patient(self, aside: Aside) -> Self {
+        Self { role: Role::Patient(aside.held), ..self }
     }
 
     pub(crate) async fn run(mut self) {
         while let Some(group) = self.intake.group().await {
-            let (requests, replies): (Vec<_>, Vec<_>) =
-                group.into_iter().map(|waiting| (waiting.request, waiting.reply)).unzip();
-            let answers = self.answer(&requests).await;
-            for (reply, answer) in replies.into_iter().zip(answers) {
-                // A caller that no longer waits finds its work done when it asks again.
-                let _ = reply.send(answer);
-            }
+            self.serve(group).await;
         }
     }
 
-    async fn answer(&mut self, requests: &[Request]) -> Vec<StoreResult<Response>> {
-        match self.transaction(requests).await {
-            Ok(responses) => responses.into_iter().map(Ok).collect(),
-            Err(error @ StoreError::Unavailable(_)) if requests.len() > 1 && !self.can_connect().await => {
-                requests.iter().map(|_| Err(error.clone())).collect()
-            }
-            Err(error) if requests.len() == 1 => vec![self.again(&requests[0], error).await],
-            Err(_) => {
-                let mut answers = Vec::with_capacity(requests.len());
-                for request in requests {
-                    let alone = self.transaction(std::slice::from_ref(request)).await;
-                    answers.push(match alone {
-                        Ok(mut responses) => responses.pop().ok_or_else(no_answer),
-                        Err(error) => self.again(request, error).await,
-                    });
+    /// Runs a group, or if it fails its halves and their halves, until what failed is alone.
+    async fn serve(&mut self, group: Vec<Waiting>) {
+        let mut left = vec![group];
+        let mut is_whole = true;
+        while let Some(part) = left.pop() {
+            let mut part = if is_whole { part } else { self.without_stuck(part) };
+            let Err(error) = self.transaction(&mut part, !is_whole).await else { continue };
+            match self.what_next(&error, part.len()).await {
+                Next::Refuse => part.into_iter().for_each(|waiting| self.answer(waiting, Err(error.clone()))),
+                Next::Once => {
+                    if let Err(error) = self.transaction(&mut part, true).await {
+                        part.into_iter().for_each(|waiting| self.answer(waiting, Err(error.clone())));
+                    }
                 }
-                answers
+                Next::Halve => {
+                    is_whole = false;
+                    let second = part.split_off(part.len() / 2);
+                    left.extend([second, part]);
+                }
             }
         }
     }
 
-    /// A deadlock or a lock that was not to be had is over the next time; an outage is not.
-    async fn again(&mut self, request: &Request, error: StoreError) -> StoreResult<Response> {
-        if !error.is_retryable() || !self.can_connect().await {
-            return Err(error);
+    async fn what_next(&mut self, error: &StoreError, requests: usize) -> Next {
+        let (retryable, is_locked_out) = (error.is_retryable(), postgres::is_locked_out(error));
+        let is_hopeless = match self.role {
+            // A file that another process holds is held for all of them.
+            Role::Alone => retryable,
+            // They have waited long enough.
+            Role::Patient(_) => is_locked_out,
+            Role::Swift(_) => false,
+        };
+        if is_hopeless || (retryable && !is_locked_out && !self.can_connect().await) {
+            return Next::Refuse;
         }
-        let mut responses = self.transaction(std::slice::from_ref(request)).await?;
-        responses.pop().ok_or_else(no_answer)
+        match requests {
+            // A deadlock is over the next time, and so is an outage that has just ended.
+            1 if retryable && !is_locked_out => Next::Once,
+            0 | 1 => Next::Refuse,
+            _ => Next::Halve,
+        }
+    }
+
+    /// Sets aside what is known by now to wait for others.
+    fn without_stuck(&self, part: Vec<Waiting>) -> Vec<Waiting> {
+        let Role::Swift(aside) = &self.role else { return part };
+        let (stuck, part): (Vec<_>, Vec<_>) =
+            part.into_iter().partition(|waiting: &Waiting| aside.held.concerns(&waiting.request));
+        stuck.into_iter().for_each(|waiting| aside.take(waiting));
+        part
+    }
+
+    /// Answers a caller, or lets the patient do so.
+    fn answer(&self, waiting: Waiting, answer: StoreResult<Response>) {
+        match (&self.role, answer) {
+            (Role::Swift(aside), Err(error)) if postgres::is_locked_out(&error) => aside.take(waiting),
+            (role, answer) => {
+                if let Role::Patient(held) = role {
+                    held.remove(&waiting.request);
+                }
+                // A caller that no longer waits finds its work done when it asks again.
+                let _ = waiting.reply.send(answer);
+            }
+        }
     }
 
     async fn can_connect(&mut self) -> bool {
         match self.source.take().await {
             Ok(mut conn) => {
-                let sound = conn.query("SELECT 1", &[]).await.is_ok();
+                let sound =
+                    within(&mut conn, LONGEST_GREETING, async |conn| conn.query("SELECT 1", &[]).await);
+                let sound = sound.await.is_ok();
                 self.source.give_back(conn, sound);
                 sound
             }
@@ -273,17 +294,40 @@ impl Lane {
         }
     }
 
-    async fn transaction(&mut self, requests: &[Request]) -> StoreResult<Vec<Response>> {
+    /// Makes requests one transaction and answers them, unless it fails: then they are left.
+    async fn transaction(&mut self, part: &mut Vec<Waiting>, hurry: bool) -> StoreResult<()> {
+        if part.is_empty() {
+            return Ok(());
+        }
         let mut conn = self.source.take().await?;
-        let outcome = self.in_transaction(&mut conn, requests).await;
+        let (requests, replies): (Vec<_>, Vec<_>) =
+            part.drain(..).map(|waiting| (waiting.request, waiting.reply)).unzip();
+        let is_long = |request: &Request| matches!(request, Request::LongCustom(_));
+        let limit = if requests.iter().any(is_long) { LONGEST_CUSTOM } else { LONGEST_TRANSACTION };
+        let outcome = within(&mut conn, limit, async |conn| {
+            if hurry {
+                conn.hurry(true).await?;
+            }
+            self.in_transaction(conn, &requests).await
+        });
+        let outcome = outcome.await;
         match &outcome {
             Ok(responses) => self.hints.committed(responses),
             Err(_) => self.memory.floors.forget(),
         }
-        let is_rolled_back = outcome.is_ok() || conn.rollback().await;
-        let sound = is_rolled_back && !matches!(outcome, Err(StoreError::Unavailable(_)));
+        let sound = settle_down(&mut conn, outcome.as_ref().err(), hurry).await;
         self.source.give_back(conn, sound);
-        outcome
+        let waiting = requests.into_iter().zip(replies).map(|(request, reply)| Waiting { request, reply });
+        match outcome {
+            Ok(responses) => {
+                waiting.zip(responses).for_each(|(waiting, response)| self.answer(waiting, Ok(response)));
+                Ok(())
+            }
+            Err(error) => {
+                part.extend(waiting);
+                Err(error)
+            }
+        }
     }
 
     async fn in_transaction(&mut self, conn: &mut Conn, requests: &[Request]) -> StoreResult<Vec<Response>> {
@@ -316,7 +360,7 @@ impl Lane {
                     }
                     *response = Some(Response::Done(Box::new(())));
                 }
-                Request::Custom(custom) => {
+                Request::Custom(custom) | Request::LongCustom(custom) => {
                     *response = Some(Response::Done(custom(conn, &mut dealings, now).await?));
                 }
                 _ => {}
@@ -388,6 +432,35 @@ impl UpstreamWork<'_> {
             }
         }
         upstreams::save(conn, loaded, now).await
+    }
+}
+
+/// Leaves a connection as it was before a transaction. Gives whether it can be used again.
+async fn settle_down(conn: &mut Conn, error: Option<&StoreError>, hurry: bool) -> bool {
+    // A server that does not answer is asked nothing more: the connection's end ends the transaction.
+    let is_away = |error: &StoreError| error.is_retryable() && !postgres::is_locked_out(error);
+    if conn.dialect() == Dialect::Postgres && error.is_some_and(is_away) {
+        return false;
+    }
+    let settled = within(conn, LONGEST_GREETING, async |conn| {
+        let sound = error.is_none() || conn.rollback().await;
+        if sound && hurry {
+            conn.hurry(false).await?;
+        }
+        Ok(sound)
+    });
+    settled.await.unwrap_or(false)
+}
+
+/// The outcome of what is said to a server, if it comes in time. SQLite has its own limits.
+async fn within<T>(
+    conn: &mut Conn,
+    limit: Duration,
+    say: impl AsyncFnOnce(&mut Conn) -> StoreResult<T>,
+) -> StoreResult<T> {
+    match conn.dialect() {
+        Dialect::Sqlite => say(conn).await,
+        Dialect::Postgres => timeout(limit, say(conn)).await.map_err(unavailable).flatten(),
     }
 }
 

@@ -373,6 +373,14 @@ impl Conn {
         self.script("COMMIT").await
     }
 
+    /// Waits less, or as long as usual, for rows that others hold. SQLite has no rows that others hold.
+    pub(crate) async fn hurry(&mut self, hurry: bool) -> Result<(), StoreError> {
+        match self {
+            Self::Sqlite(_) => Ok(()),
+            Self::Postgres(client) => postgres::hurry(client, hurry).await,
+        }
+    }
+
     /// Ends a transaction without a trace. Gives whether the connection is still good.
     pub(crate) async fn rollback(&mut self) -> bool {
         let in_transaction = match self {

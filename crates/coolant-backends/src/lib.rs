@@ -19,6 +19,7 @@ mod redis_locks;
 mod sql;
 mod sqlite;
 mod store;
+mod stuck;
 mod vector;
 
 pub use address::{Address, InvalidAddress};

@@ -132,7 +132,7 @@ pub(crate) async fn migrate(conn: &mut Conn, now_ms: i64) -> StoreResult<usize> 
 async fn migrate_in_transaction(conn: &mut Conn, now_ms: i64) -> StoreResult<usize> {
     let dialect = conn.dialect();
     if dialect == Dialect::Postgres {
-        conn.script("SET LOCAL lock_timeout = 0").await?;
+        conn.script("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0").await?;
         conn.query("SELECT pg_advisory_xact_lock($1)::text", &[ADVISORY_KEY.into()]).await?;
         // `IF NOT EXISTS` would ask for the right to create schemas also where an operator made this one.
         let found = conn.query("SELECT count(to_regnamespace('coolant'))", &[]).await?.pop();

@@ -21,6 +21,8 @@ const CONNECT_WAIT: Duration = Duration::from_secs(5);
 pub(crate) enum Purpose {
     /// Statements that find each row by an index, again and again.
     Write,
+    /// The same for what others hold for longer.
+    PatientWrite,
     /// Anything that people ask.
     Read,
     /// Hints. One that a crash loses need not wait for a disk.
@@ -31,26 +33,33 @@ pub(crate) enum Purpose {
 
 impl Purpose {
     /// Everything of ours is in a schema of its own, so that no table of the users' is in the way. Compiling
-    /// a statement costs more than it ever saves here.
+    /// a statement costs more than it ever saves here. A transaction of a process that was stopped in the middle
+    /// of it ends soon, and no statement runs for ever with nobody left who waits for it.
     ///
     /// Writers ask by key. A plan made while a table was small, or before its first ANALYZE, would scan it
     /// whole and be kept while it grows: they plan each statement once, and never a scan. What they wait for
-    /// is another writer's commit, except for a key that a caller of `coolant.submit` holds while its own
-    /// transaction is open: that must not hold up a lane, and with it everybody else.
-    const fn settings(self) -> &'static str {
-        match self {
-            Self::Read => "-c search_path=coolant,public -c jit=off",
-            Self::Hint => "-c synchronous_commit=off -c idle_session_timeout=0",
+    /// is another writer's commit, except for what somebody else holds (`stuck`): that must not hold up a
+    /// lane, and with it everybody else.
+    fn settings(self) -> String {
+        let own = match self {
+            Self::Read => "-c idle_in_transaction_session_timeout=60s",
+            Self::Write => "-c lock_timeout=500ms",
+            Self::PatientWrite => "-c lock_timeout=2s",
+            Self::Hint => return "-c synchronous_commit=off -c idle_session_timeout=0".into(),
             Self::ProcessLock => {
-                "-c idle_session_timeout=0 -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 \
-                 -c tcp_keepalives_count=2"
+                return "-c idle_session_timeout=0 -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 \
+                        -c tcp_keepalives_count=2"
+                    .into();
             }
-            Self::Write => {
-                "-c lock_timeout=2s -c search_path=coolant,public -c jit=off \
-                 -c plan_cache_mode=force_generic_plan \
+        };
+        let writing = match self {
+            Self::Write | Self::PatientWrite => {
+                " -c idle_in_transaction_session_timeout=10s -c plan_cache_mode=force_generic_plan \
                  -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
             }
-        }
+            _ => "",
+        };
+        format!("{own}{writing} -c statement_timeout=60s -c search_path=coolant,public -c jit=off")
     }
 }
 
@@ -259,12 +268,12 @@ pub(crate) fn error(error: tokio_postgres::Error) -> StoreError {
         SqlState::CANNOT_CONNECT_NOW,
         SqlState::TOO_MANY_CONNECTIONS,
         SqlState::READ_ONLY_SQL_TRANSACTION,
-        SqlState::LOCK_NOT_AVAILABLE,
         SqlState::QUERY_CANCELED,
         SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
     ];
     match code {
         SqlState::DISK_FULL => StoreError::Full(std::sync::Arc::new(error)),
+        SqlState::LOCK_NOT_AVAILABLE => unavailable(LockedOut(said(&error))),
         SqlState::UNDEFINED_TABLE | SqlState::UNDEFINED_COLUMN | SqlState::INVALID_SCHEMA_NAME => {
             StoreError::NotMigrated(said(&error))
         }
@@ -273,6 +282,22 @@ pub(crate) fn error(error: tokio_postgres::Error) -> StoreError {
         }
         _ => StoreError::Broken(said(&error)),
     }
+}
+
+/// Shortens the wait for what others hold, or puts it back to what it is for this connection.
+pub(crate) async fn hurry(client: &Object, hurry: bool) -> Result<(), StoreError> {
+    let text = if hurry { "SET lock_timeout = '100ms'" } else { "RESET lock_timeout" };
+    client.batch_execute(text).await.map_err(error)
+}
+
+/// Others hold what a request wants.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct LockedOut(String);
+
+/// Whether a call failed only because somebody else's transaction holds what it wants.
+pub(crate) fn is_locked_out(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unavailable(cause) if cause.is::<LockedOut>())
 }
 
 /// What the server said, or why it could not: the driver's own text is "db error" for all of them.

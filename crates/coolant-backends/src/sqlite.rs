@@ -10,8 +10,11 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, OpenFlags, ToSql};
 
 use crate::conn::{Row, Value, unavailable};
 
-/// How long a writer waits for a writer of another process.
+/// How long the opening of a file waits for a writer of another process, which may be migrating.
 const BUSY_WAIT: Duration = Duration::from_secs(10);
+/// How long a group of writes waits for a writer of another process. Whoever holds a file for longer is no
+/// writer of this program: a copy being made, or a process that was stopped.
+pub(crate) const GROUP_WAIT: Duration = Duration::from_secs(4);
 
 /// Opens the file for writing, and makes it if it is not there.
 pub(crate) fn open_writer(path: &Path) -> Result<Connection, StoreError> {
@@ -55,8 +58,13 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     Ok(conn)
 }
 
+/// Sets how long it waits for a writer of another process.
+pub(crate) fn wait_for_others(conn: &Connection, wait: Duration) -> Result<(), StoreError> {
+    conn.busy_timeout(wait).map_err(error)
+}
+
 fn settle_in(conn: &Connection) -> Result<(), StoreError> {
-    conn.busy_timeout(BUSY_WAIT).map_err(error)?;
+    wait_for_others(conn, BUSY_WAIT)?;
     conn.set_prepared_statement_cache_capacity(128);
     conn.execute_batch("PRAGMA cache_size = -65536; PRAGMA temp_store = MEMORY;").map_err(error)
 }

@@ -29,7 +29,7 @@ use tokio::runtime::Handle;
 
 use crate::batch::{self, Batcher, Custom, Lane, Request, Response, Source};
 use crate::clock::{StoreClock, TestClock};
-use crate::conn::Conn;
+use crate::conn::{Conn, unavailable};
 use crate::hints::{self, Hints};
 use crate::postgres::Purpose;
 use crate::sql::upstreams::Dealings;
@@ -96,6 +96,9 @@ enum Readers {
 
 /// Reading connections kept open to a file.
 const IDLE_READERS: usize = 4;
+/// How long a server may take for what is read, and to say whether it is ready.
+const LONGEST_READ: Duration = Duration::from_secs(30);
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// How often a worker's question is written down.
 const ASKED_EVERY: Duration = Duration::from_secs(1);
 
@@ -124,12 +127,16 @@ impl SqlStore {
                     migrate::check(&mut conn).await?;
                 }
                 let clock = StoreClock::of(&mut conn).await?;
+                if let Conn::Sqlite(conn) = &conn {
+                    sqlite::wait_for_others(conn, sqlite::GROUP_WAIT)?;
+                }
                 Ok((conn, clock))
             })
         });
         let (conn, clock) = opened.await.map_err(|error| StoreError::Broken(error.to_string()))??;
         let clock = options.clock.map_or(clock, StoreClock::Test);
-        let (batcher, intake) = batch::queue();
+        // There is one writer: whoever waits for another process waits with everybody else.
+        let (batcher, intake, _) = batch::queues();
         let Conn::Sqlite(conn) = conn else { return Err(StoreError::Broken("not a file".into())) };
         let wire = hints::Wire::new();
         let lane =
@@ -153,15 +160,19 @@ impl SqlStore {
         }
         let clock = options.clock.map_or(StoreClock::Database, StoreClock::Test);
         let readers = postgres::pool(url, lanes * 2, Purpose::Read)?;
-        let (batcher, intake) = batch::queue();
+        let (batcher, intake, for_the_patient) = batch::queues();
         let wire = hints::Wire::new();
         // Lanes deal turns together: each for itself, they would go round in step.
         let rota = Arc::default();
-        for _ in 0..lanes {
+        let lane = |intake, writers: &deadpool_postgres::Pool| {
             let source = Source::Pool { writers: writers.clone(), readers: readers.clone() };
-            let lane = Lane::new(intake.clone(), source, clock.clone(), Arc::clone(&wire), Arc::clone(&rota));
-            tokio::spawn(lane.run());
+            Lane::new(intake, source, clock.clone(), Arc::clone(&wire), Arc::clone(&rota))
+        };
+        for _ in 0..lanes {
+            tokio::spawn(lane(intake.clone(), &writers).with_aside(batcher.aside()).run());
         }
+        let patient = postgres::pool(url, 1, Purpose::PatientWrite)?;
+        tokio::spawn(lane(for_the_patient, &patient).patient(batcher.aside()).run());
         let hinting = hints::on_server(url.to_owned(), Arc::clone(&wire));
         let (address, readers) = (Address::Postgres(url.to_owned()), Readers::Pool(readers));
         Ok(Arc::new(Self::new(address, batcher, readers, clock, (wire, hinting))))
@@ -216,6 +227,15 @@ impl SqlStore {
         T: Send + 'static,
         F: for<'c> FnOnce(&'c mut Conn) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
     {
+        self.read_within(LONGEST_READ, read).await
+    }
+
+    /// The same of a server that has to answer by then.
+    async fn read_within<T, F>(&self, limit: Duration, read: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Conn) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
+    {
         let task = match &self.readers {
             Readers::Files { path, idle } => {
                 let (path, idle) = (path.clone(), Arc::clone(idle));
@@ -235,13 +255,19 @@ impl SqlStore {
                 let pool = pool.clone();
                 self.runtime.spawn(async move {
                     let mut conn = Conn::Postgres(pool.get().await.map_err(postgres::pool_error)?);
-                    let outcome = in_snapshot(&mut conn, read).await;
+                    let reading = tokio::time::timeout(limit, in_snapshot(&mut conn, read)).await;
+                    let is_silent = reading.is_err();
+                    let outcome = reading.map_err(unavailable).flatten();
                     let is_away = matches!(outcome, Err(StoreError::Unavailable(_)));
                     if outcome.is_err()
-                        && (!conn.rollback().await || is_away)
+                        && (is_away || !conn.rollback().await)
                         && let Conn::Postgres(client) = conn
                     {
                         drop(deadpool_postgres::Object::take(client));
+                    }
+                    if is_silent {
+                        // Those that idle lead to the same server.
+                        pool.retain(|_, _| false);
                     }
                     outcome
                 })
@@ -255,12 +281,21 @@ impl SqlStore {
         &self,
         write: impl for<'c> Fn(&'c mut Conn, Timestamp) -> BoxFuture<'c, StoreResult<T>> + Send + Sync + 'static,
     ) -> StoreResult<T> {
-        self.write_and_deal(move |conn, _, now| write(conn, now)).await
+        self.write_and_deal(Request::Custom, move |conn, _, now| write(conn, now)).await
+    }
+
+    /// The same for one that moves a document, and may take its time.
+    async fn write_long<T: Send + 'static>(
+        &self,
+        write: impl for<'c> Fn(&'c mut Conn, Timestamp) -> BoxFuture<'c, StoreResult<T>> + Send + Sync + 'static,
+    ) -> StoreResult<T> {
+        self.write_and_deal(Request::LongCustom, move |conn, _, now| write(conn, now)).await
     }
 
     /// The same for one that may have something to tell upstreams, which is done at the end of the group.
     async fn write_and_deal<T: Send + 'static>(
         &self,
+        request: fn(Custom) -> Request,
         write: impl for<'c> Fn(&'c mut Conn, &'c mut Dealings, Timestamp) -> BoxFuture<'c, StoreResult<T>>
         + Send
         + Sync
@@ -272,7 +307,7 @@ impl SqlStore {
             let written = async move { write(conn, dealings, now).await };
             written.map(|value| value.map(|value| Box::new(value) as Box<dyn Any + Send>)).boxed()
         });
-        match self.batcher.run(Request::Custom(custom)).await? {
+        match self.batcher.run(request(custom)).await? {
             Response::Done(value) => value.downcast().map(|value| *value).map_err(|_| mixed_up()),
             _ => Err(mixed_up()),
         }
@@ -347,7 +382,7 @@ impl Store for SqlStore {
     }
 
     async fn ready(&self) -> StoreResult<()> {
-        self.read(|conn| {
+        self.read_within(LONGEST_LOOK, |conn| {
             async move {
                 migrate::check(conn).await?;
                 conn.check_takes_writes().await

@@ -413,9 +413,9 @@ async fn steps_of_changes(conn: &mut Conn, changes: &[&JobChange]) -> StoreResul
         .collect()
 }
 
-/// Ends what time has ended; gives how many jobs that were.
+/// Ends what time has ended; gives how many jobs that were. What others hold is for another sweep.
 pub(crate) async fn sweep(conn: &mut Conn, limit: u32, now: Timestamp) -> StoreResult<u32> {
-    let text = "SELECT id FROM jobs WHERE gives_up_at <= $1 ORDER BY gives_up_at LIMIT $2";
+    let text = "SELECT id FROM jobs WHERE gives_up_at <= $1 ORDER BY gives_up_at LIMIT $2 {skip}";
     let rows = conn.query(text, &[now.as_millis().into(), i64::from(limit).into()]).await?;
     let ids: StoreResult<BTreeSet<JobId>> =
         rows.into_iter().map(|mut row| crate::sql::codec::job_id(&row.text()?)).collect();

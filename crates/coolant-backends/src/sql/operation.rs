@@ -114,11 +114,21 @@ pub(crate) async fn note_claimers(
     pairs: &[(String, String)],
     now: Timestamp,
 ) -> StoreResult<()> {
-    let rows =
-        pairs.iter().map(|(queue, job_type)| vec![queue.as_str().into(), job_type.as_str().into()]).collect();
+    // A row that somebody holds says much the same already: nobody's claim waits for it.
+    let find = "SELECT 1 FROM claimers WHERE queue = $1 AND job_type = $2 {skip}";
+    let (mut known, mut new) = (Vec::new(), Vec::new());
+    for (queue, job_type) in pairs {
+        let row: Vec<Value> = vec![queue.as_str().into(), job_type.as_str().into()];
+        let found = !conn.query(find, &row).await?.is_empty();
+        if found { known.push(row) } else { new.push(row) }
+    }
+    let now = [now.as_millis().into()];
+    let text = "UPDATE claimers SET asked_at = $1 {from_rows} \
+                WHERE claimers.queue = r.queue AND claimers.job_type = r.job_type";
+    conn.execute_rows(text, &now, CLAIMER, known).await?;
     let text = "INSERT INTO claimers (queue, job_type, asked_at) SELECT queue, job_type, $1 FROM {rows} \
-                WHERE true ON CONFLICT (queue, job_type) DO UPDATE SET asked_at = excluded.asked_at";
-    conn.execute_rows(text, &[now.as_millis().into()], CLAIMER, rows).await?;
+                WHERE true ON CONFLICT DO NOTHING";
+    conn.execute_rows(text, &now, CLAIMER, new).await?;
     Ok(())
 }
 

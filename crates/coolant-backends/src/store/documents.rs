@@ -12,7 +12,7 @@ use coolant_core::names::{DocumentId, Tenant};
 use coolant_core::store::{StoreError, StoreResult};
 use futures::FutureExt;
 
-use super::{Readers, SqlStore};
+use super::{Readers, Request, SqlStore};
 use crate::conn::Conn;
 use crate::postgres;
 use crate::sql::{documents, search, vector_index};
@@ -21,7 +21,7 @@ use crate::sql::{documents, search, vector_index};
 impl DocumentStore for SqlStore {
     async fn put_document(&self, document: NewDocument) -> StoreResult<PutOutcome> {
         let document = Arc::new(document);
-        self.write(move |conn, now| {
+        self.write_long(move |conn, now| {
             let document = Arc::clone(&document);
             async move { documents::put(conn, &document, now).await }.boxed()
         })
@@ -51,7 +51,7 @@ impl DocumentStore for SqlStore {
 
     async fn delete_document(&self, tenant: &Tenant, id: &DocumentId) -> StoreResult<bool> {
         let key = Arc::new((tenant.clone(), id.clone()));
-        self.write(move |conn, now| {
+        self.write_long(move |conn, now| {
             let key = Arc::clone(&key);
             async move { documents::delete(conn, &key.0, &key.1, now).await }.boxed()
         })
@@ -95,7 +95,7 @@ impl DocumentStore for SqlStore {
 
     async fn save_vectors(&self, batch: VectorBatch) -> StoreResult<Result<(), Refusal>> {
         let batch = Arc::new(batch);
-        self.write_and_deal(move |conn, dealings, now| {
+        self.write_and_deal(Request::LongCustom, move |conn, dealings, now| {
             let batch = Arc::clone(&batch);
             async move { documents::save_vectors(conn, &batch, now, dealings).await }.boxed()
         })
@@ -104,7 +104,7 @@ impl DocumentStore for SqlStore {
 
     async fn publish(&self, publication: Publication) -> StoreResult<Result<(), Refusal>> {
         let publication = Arc::new(publication);
-        self.write(move |conn, now| {
+        self.write_long(move |conn, now| {
             let publication = Arc::clone(&publication);
             async move { documents::publish(conn, &publication, now).await }.boxed()
         })
@@ -124,7 +124,15 @@ impl DocumentStore for SqlStore {
         // A task, so that a caller who goes away does not leave a connection locked in the pool.
         let task = self.runtime.spawn(async move {
             let mut conn = Conn::Postgres(pool.get().await.map_err(postgres::pool_error)?);
-            let outcome = vector_index::tend(&mut conn).await;
+            // An index of many vectors takes its time.
+            let outcome = match conn.script("SET statement_timeout = 0").await {
+                Ok(()) => vector_index::tend(&mut conn).await,
+                Err(error) => Err(error),
+            };
+            let outcome = match conn.script("RESET statement_timeout").await {
+                Ok(()) => outcome,
+                Err(error) => outcome.and(Err(error)),
+            };
             if outcome.is_err()
                 && let Conn::Postgres(client) = conn
             {
