@@ -20,12 +20,12 @@ const SEEN_WITHIN: Duration = Duration::from_secs(5);
 const TOO_LONG: Duration = Duration::from_secs(90);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_jobs_of_a_killed_process_go_on_within_seconds() {
+async fn heavy_the_jobs_of_a_killed_process_go_on_within_seconds() {
     fifty_jobs_go_on_elsewhere(None).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres_the_jobs_of_a_killed_process_go_on_within_seconds() {
+async fn heavy_postgres_the_jobs_of_a_killed_process_go_on_within_seconds() {
     let Some(database) = Database::create().await else { return };
     fifty_jobs_go_on_elsewhere(Some(postgres_url(&database))).await;
     database.drop_it().await;

@@ -2,7 +2,7 @@
 //! spoken to over HTTP, on SQLite and on PostgreSQL.
 //!
 //! A scenario is written once and stands in the one list below, which runs it on every store. Those that need
-//! a PostgreSQL of their own are in `outage`.
+//! a PostgreSQL of their own are in `outage` and `faults`.
 //!
 //! Always true:
 //! - a test waits for what the API says, with a deadline, never for a time;
@@ -19,6 +19,7 @@ mod client;
 mod database;
 mod doors;
 mod fairness;
+mod faults;
 mod keys;
 mod leases;
 mod locks;
@@ -28,6 +29,7 @@ mod redrive;
 mod restarts;
 mod schedules;
 mod steps;
+mod way;
 mod world;
 
 /// Every scenario, on every store.

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::api::{Api, Claim, text, until};
 use crate::client::Call;
-use crate::own_postgres::{LossyWay, OwnPostgres};
+use crate::own_postgres::OwnPostgres;
+use crate::way::{Cut, Way};
 use crate::world::{Server, World, on_sqlite, run};
 
 /// After it the store may have been back for so long before everything flows again.
@@ -242,18 +243,17 @@ fn postgres_restart_s11_a_submit_whose_commit_was_never_acknowledged_is_one_job(
     run(async {
         let Some(postgres) = OwnPostgres::start().await else { return };
         postgres.world().await;
-        let way = LossyWay::to(&postgres).await;
-        let world = World { store: format!("postgres://postgres@127.0.0.1:{}/postgres", way.port) };
-        let server = world.serve().await;
+        let way = Way::to(&postgres).await;
+        let server = way.world().serve().await;
         let api = &server.api;
         for work in
             [json!({"job_type": "WITH_KEY", "idempotency_key": "k"}), json!({"job_type": "WITHOUT_KEY"})]
         {
             let job_type = text(&work["job_type"]);
-            way.lose(&job_type);
+            way.cut(&job_type, Cut::AfterCommit);
             // The server asks the store again by itself, and meets its own job.
             let id = text(&api.submit(&work).await.expect(202)["job_id"]);
-            assert!(way.has_lost(), "the answer of the store was lost");
+            assert!(way.was_cut(), "the answer of the store was lost");
             let jobs = api.items(format!("/jobs?job_type={job_type}")).await;
             assert_eq!((jobs.len(), &jobs[0]["job_id"]), (1, &json!(id)));
             if work["idempotency_key"] != json!(null) {

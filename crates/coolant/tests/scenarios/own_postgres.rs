@@ -1,14 +1,12 @@
-//! A PostgreSQL server that a test may stop, start and cut off.
+//! A PostgreSQL server that a test may stop and start.
+//!
+//! Elsewhere: a way to it that can be cut (`way`).
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::NoTls;
 
 use crate::api::{SOON, until};
@@ -21,7 +19,7 @@ const NOBODY: u32 = 65534;
 pub(crate) struct OwnPostgres {
     programs: PathBuf,
     folder: tempfile::TempDir,
-    port: u16,
+    pub(crate) port: u16,
     process: Option<Child>,
 }
 
@@ -112,86 +110,4 @@ impl Drop for OwnPostgres {
 
 fn is_root() -> bool {
     std::fs::metadata(Path::new("/proc/self")).unwrap().uid() == 0
-}
-
-/// A way to a server that can lose the answer to a commit: the server has it, the client never hears.
-#[derive(Clone)]
-pub(crate) struct LossyWay {
-    /// Where it leads in.
-    pub(crate) port: u16,
-    /// The transaction whose answer is to be lost: one in which this text is said.
-    lose: Arc<Mutex<Option<String>>>,
-}
-
-impl LossyWay {
-    /// A way to that server.
-    pub(crate) async fn to(server: &OwnPostgres) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let way = Self { port: listener.local_addr().unwrap().port(), lose: Arc::default() };
-        let (carrier, port) = (way.clone(), server.port);
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                let carrier = carrier.clone();
-                tokio::spawn(async move { carrier.carry(client, server).await });
-            }
-        });
-        way
-    }
-
-    /// Loses the answer to the next commit of a transaction in which that is said.
-    pub(crate) fn lose(&self, text: &str) {
-        *self.lose.lock().unwrap() = Some(text.to_owned());
-    }
-
-    /// Whether it was lost.
-    pub(crate) fn has_lost(&self) -> bool {
-        self.lose.lock().unwrap().is_none()
-    }
-
-    /// Carries bytes both ways until one side ends, or an answer is to be lost.
-    async fn carry(&self, client: TcpStream, server: TcpStream) {
-        let (mut from_client, mut to_client) = client.into_split();
-        let (mut from_server, mut to_server) = server.into_split();
-        let (mut asked, mut answered) = (vec![0; 65536], vec![0; 65536]);
-        let mut transaction = Vec::new();
-        loop {
-            tokio::select! {
-                read = from_client.read(&mut asked) => {
-                    let Ok(size @ 1..) = read else { return };
-                    if to_server.write_all(&asked[..size]).await.is_err() { return }
-                    transaction.extend(&asked[..size]);
-                    if says(&asked[..size], b"COMMIT\0") {
-                        if self.takes(&transaction) {
-                            return hang_up_on_the_answer(&mut from_server, &mut to_client).await;
-                        }
-                        transaction.clear();
-                    }
-                }
-                read = from_server.read(&mut answered) => {
-                    let Ok(size @ 1..) = read else { return };
-                    if to_client.write_all(&answered[..size]).await.is_err() { return }
-                }
-            }
-        }
-    }
-
-    /// Whether the answer to this transaction is the one to lose; only one connection is told so.
-    fn takes(&self, transaction: &[u8]) -> bool {
-        let mut lose = self.lose.lock().unwrap();
-        lose.take_if(|text| says(transaction, text.as_bytes())).is_some()
-    }
-}
-
-fn says(bytes: &[u8], text: &[u8]) -> bool {
-    bytes.windows(text.len()).any(|part| part == text)
-}
-
-/// Waits for the server's answer, which says that the commit is done, and does not pass it on.
-async fn hang_up_on_the_answer(from_server: &mut OwnedReadHalf, to_client: &mut OwnedWriteHalf) {
-    let mut answer = [0; 1024];
-    let read = tokio::time::timeout(SOON, from_server.read(&mut answer)).await;
-    let size = read.expect("an answer to the commit").unwrap();
-    assert!(says(&answer[..size], b"COMMIT"));
-    let _ = to_client.shutdown().await;
 }
