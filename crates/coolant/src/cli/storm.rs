@@ -31,6 +31,7 @@ use crate::config::Settings;
 const REFUSAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, clap::Args)]
+#[command(args_override_self = true)]
 pub(super) struct StormArgs {
     /// One of the three alone
     #[arg(long, value_enum)]
@@ -48,7 +49,7 @@ pub(super) struct StormArgs {
     #[arg(long, default_value = "3s", value_name = "DURATION", value_parser = span)]
     press_every: Duration,
     /// How long a call takes that goes well
-    #[arg(long, default_value = "500ms", value_name = "DURATION", value_parser = span)]
+    #[arg(long, default_value = "300ms", value_name = "DURATION", value_parser = span)]
     call: Duration,
     /// When the upstream goes away
     #[arg(long, default_value = "2s", value_name = "DURATION", value_parser = span)]

@@ -31,3 +31,20 @@ fn users_who_press_retry_make_a_storm_of_naive_retries_and_of_backoff() {
     assert!(number(&naive, "paid_calls") > 24, "pressed twice, paid twice: {naive}");
     assert_eq!(number(&backoff, "paid_calls"), 24, "{backoff}");
 }
+
+#[test]
+fn with_coolant_an_outage_meets_one_call_of_each_worker_and_nothing_is_lost() {
+    // `Retry-After` outlasts the outage, so that no probe meets it; flags given later win.
+    let cooled =
+        storm(&["--only", "coolant", "--outage", "3s", "--retry-after", "5s"])["experiments"][0].clone();
+    assert!(number(&cooled, "calls_in_outage") <= 8, "one for each worker at most: {cooled}");
+    assert_eq!((number(&cooled, "done"), number(&cooled, "dead_lettered")), (24, 0), "{cooled}");
+    assert_eq!(number(&cooled, "paid_calls"), 24, "each is paid once: {cooled}");
+    assert!(number(&cooled, "presses") > 24, "{cooled}");
+    assert!(
+        number(&cooled, "most_calls_of_a_job") <= 2,
+        "one that met the outage, one that went well: {cooled}"
+    );
+    let recovery = cooled["recovery_seconds"].as_f64().unwrap();
+    assert!(recovery <= 30.0, "on a busy machine, too: {cooled}");
+}
