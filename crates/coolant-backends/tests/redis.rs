@@ -220,6 +220,31 @@ async fn a_holder_whose_lock_a_redis_forgot_is_told_and_its_token_stays_the_smal
 }
 
 #[tokio::test]
+async fn tokens_grow_over_a_clock_that_was_set_back() {
+    let Some(url) = given("COOLANT_TEST_REDIS") else { return };
+    let prefix = format!("t{}:", uuid::Uuid::now_v7().simple());
+    let (locks, key) = (RedisLocks::open(&url, &prefix).unwrap(), unique("clock"));
+    let first = acquire(&locks, &key).await.unwrap();
+    assert_eq!(first.token.0, first.now.as_millis(), "the first one is the time");
+    locks.change_lock(&key, LockEvent::Succeed { token: first.token }).await.unwrap().unwrap();
+    // What the last token is that was given out while the clock was a year ahead.
+    let ahead = first.token.0 + 365 * 86_400_000;
+    let client = redis::Client::open(url.as_str()).unwrap();
+    let mut raw = client.get_multiplexed_async_connection().await.unwrap();
+    let set = redis::cmd("SET")
+        .arg(format!("{prefix}coolant:lock-token"))
+        .arg(ahead)
+        .query_async::<()>(&mut raw)
+        .await;
+    set.unwrap();
+    for n in 1..=3 {
+        let token = acquire(&locks, &key).await.unwrap().token;
+        assert_eq!(token.0, ahead + n);
+        locks.change_lock(&key, LockEvent::Succeed { token }).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_redis_that_is_not_there_is_away_and_an_address_that_is_none_is_wrong() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let locks = RedisLocks::open(&format!("redis://:secret@127.0.0.1:{port}"), "").unwrap();
