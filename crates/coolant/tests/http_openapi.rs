@@ -50,6 +50,8 @@ async fn a_call_that_names_nothing_is_answered_as_described() {
         let unknown = path
             .replace("{job_id}", "0198f3c2-0000-7000-8000-000000000000")
             .replace("{redrive_id}", "0198f3c2-0000-7000-8000-000000000000")
+            .replace("{permit_id}", "0198f3c2-0000-7000-8000-000000000000")
+            .replace("{tenant}", "none")
             .replace("{name}", "none")
             .replace("{key}", "none")
             .replace("{id}", "none");
@@ -85,9 +87,36 @@ async fn well_made(server: &Server) -> Vec<Made> {
     made.extend(locks(server).await);
     made.push(("GET", "/ledger", client.get("/ledger?limit=1").await));
     made.push(("GET", "/ledger/summary", client.get("/ledger/summary?by=day").await));
+    made.extend(upstreams(server).await);
     for path in ["/healthz", "/readyz", "/stats", "/audit", "/openapi.json"] {
         made.push(("GET", path, client.get(path).await));
     }
+    made
+}
+
+/// The calls about upstreams and permits.
+async fn upstreams(server: &Server) -> Vec<Made> {
+    let client = server.client;
+    let mut made = Vec::new();
+    let set =
+        json!({"max_concurrent": 1, "requests_per_second": 5, "budget_usd_per_day": 1.5, "credential": "k"});
+    made.push(("PUT", "/upstreams/{name}", client.put("/upstreams/a%2Fb", set).await));
+    made.push(("GET", "/upstreams/{name}", client.get("/upstreams/a%2Fb").await));
+    let ask = json!({"estimated_tokens": 10, "estimated_cost_usd": 0.5});
+    let permits = "/upstreams/a%2Fb/permits";
+    made.push(("POST", "/upstreams/{name}/permits", client.post(permits, ask).await));
+    let path = format!("/permits/{}/settle", made.last().unwrap().2.json()["permit_id"].as_str().unwrap());
+    let refused =
+        json!({"outcome": "error", "http": {"status": 429, "headers": {"retry-after": "5"}, "body": ""}});
+    made.push(("POST", "/permits/{permit_id}/settle", client.post(path, refused).await));
+    assert_eq!(made.last().unwrap().2.json()["closed"]["what"], "upstream");
+    made.push(("GET", "/upstreams", client.get("/upstreams").await));
+    let close = json!({"seconds": 60, "reason": "maintenance"});
+    made.push(("POST", "/upstreams/{name}/close", client.post("/upstreams/a%2Fb/close", close).await));
+    made.push(("POST", "/upstreams/{name}/open", client.post("/upstreams/a%2Fb/open", json!({})).await));
+    let limits = json!({"tokens_per_minute": 1000});
+    made.push(("PUT", "/tenants/{tenant}", client.put("/tenants/t", limits).await));
+    made.push(("GET", "/tenants/{tenant}", client.get("/tenants/t").await));
     made
 }
 

@@ -50,6 +50,12 @@ fn spending(row: &mut Row) -> StoreResult<Spending> {
     })
 }
 
+/// What a permit was given for.
+pub(crate) async fn read(conn: &mut Conn, id: PermitId) -> StoreResult<Option<Spending>> {
+    let text = format!("SELECT {COLUMNS} FROM permits WHERE id = $1");
+    conn.query(&text, &[id.to_string().into()]).await?.pop().map(|mut row| spending(&mut row)).transpose()
+}
+
 /// Permits that are settled by this transaction.
 #[derive(Default)]
 pub(crate) struct Taken {

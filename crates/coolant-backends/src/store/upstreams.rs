@@ -4,14 +4,14 @@ use async_trait::async_trait;
 use coolant_core::names::{Tenant, Upstream};
 use coolant_core::store::{AuditEntry, StoreError, StoreResult};
 use coolant_core::upstream::{
-    Control, Limits, NoPermit, Permit, PermitRequest, PermitSettlement, SettledPermit, TenantNow,
-    UpstreamNow, UpstreamSettings, UpstreamStore,
+    Control, Limits, NoPermit, Permit, PermitId, PermitRequest, PermitSettlement, SettledPermit, Spending,
+    TenantNow, UpstreamNow, UpstreamSettings, UpstreamStore,
 };
 use futures::FutureExt;
 
 use super::{SqlStore, mixed_up};
 use crate::batch::{Request, Response};
-use crate::sql::upstreams;
+use crate::sql::{permits, upstreams};
 
 /// What was just written is there to be read.
 fn gone() -> StoreError {
@@ -81,6 +81,10 @@ impl UpstreamStore for SqlStore {
             Response::Permits(answers) => Ok(answers),
             _ => Err(mixed_up()),
         }
+    }
+
+    async fn permit(&self, id: PermitId) -> StoreResult<Option<Spending>> {
+        self.read(move |conn| async move { permits::read(conn, id).await }.boxed()).await
     }
 
     async fn settle_permits(

@@ -245,6 +245,10 @@ impl UpstreamStore for ModelStore {
         Ok(answers)
     }
 
+    async fn permit(&self, id: PermitId) -> StoreResult<Option<Spending>> {
+        Ok(self.state().upstreams.permits.get(&id).map(|kept| kept.spending.clone()))
+    }
+
     async fn settle_permits(
         &self,
         settlements: Vec<PermitSettlement>,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::{
-    Breaker, Denied, Limits, Live, Meter, Permit, PermitRequest, PermitSettlement, SettledPermit,
-    UpstreamSettings,
+    Breaker, Denied, Limits, Live, Meter, Permit, PermitId, PermitRequest, PermitSettlement, SettledPermit,
+    Spending, UpstreamSettings,
 };
 use crate::lifecycle::Refusal;
 use crate::names::{Credential, Tenant, Upstream};
@@ -127,6 +127,9 @@ pub trait UpstreamStore: Send + Sync + 'static {
         &self,
         requests: Vec<PermitRequest>,
     ) -> StoreResult<Vec<Result<Permit, NoPermit>>>;
+
+    /// What a permit was given for.
+    async fn permit(&self, id: PermitId) -> StoreResult<Option<Spending>>;
 
     /// Takes the ends of paid calls; answers each in its place, `None` if there is no such permit. Settling
     /// again changes nothing. A late one, whose lease is lost, is booked all the same: it is paid.

@@ -14,8 +14,8 @@ macro_rules! forward_parts {
             use coolant_core::store::{AuditEntry, NewJob, StoreResult};
             use coolant_core::time::Timestamp;
             use coolant_core::upstream::{
-                Control, Limits, NoPermit, Permit, PermitRequest, PermitSettlement, SettledPermit, TenantNow,
-                UpstreamNow, UpstreamSettings, UpstreamStore,
+                Control, Limits, NoPermit, Permit, PermitId, PermitRequest, PermitSettlement, SettledPermit,
+                Spending, TenantNow, UpstreamNow, UpstreamSettings, UpstreamStore,
             };
 
             #[::async_trait::async_trait]
@@ -130,6 +130,9 @@ macro_rules! forward_parts {
                     requests: Vec<PermitRequest>,
                 ) -> StoreResult<Vec<Result<Permit, NoPermit>>> {
                     self.$inner.acquire_permits(requests).await
+                }
+                async fn permit(&self, id: PermitId) -> StoreResult<Option<Spending>> {
+                    self.$inner.permit(id).await
                 }
                 async fn settle_permits(
                     &self,

@@ -10,6 +10,7 @@ use super::ledger::LedgerArgs;
 use super::lock::LockArgs;
 use super::schedules::SchedulesArgs;
 use super::storm::StormArgs;
+use super::upstreams::UpstreamsArgs;
 use crate::config::Flags;
 use crate::engine::documents::SearchMode;
 
@@ -75,6 +76,8 @@ pub(super) enum Command {
     Dlq(DlqArgs),
     /// Submit work again and again, by cron expressions
     Schedules(SchedulesArgs),
+    /// Limits and closures of paid services
+    Upstreams(UpstreamsArgs),
     /// Leaky locks: run a command under one, look at one, open one
     #[cfg(unix)]
     Lock(LockArgs),

@@ -231,7 +231,7 @@ impl Indexing<'_> {
         for (underway, record) in looking.into_iter().zip(records) {
             let Some(record) = record else { continue };
             if record.job.status().has_ended() {
-                ended.push((underway, JobAt { record, now }));
+                ended.push((underway, JobAt { record, now, blocked: false }));
                 continue;
             }
             if let Some(progress) = &record.job.progress {

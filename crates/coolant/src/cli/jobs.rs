@@ -161,12 +161,12 @@ pub(super) fn list(jobs: Vec<JobAt>, output: &Output) {
         return output.json(&json!({"items": items}));
     }
     let rows = jobs.iter().map(|job| {
-        let JobAt { record, now } = job;
+        let JobAt { record, now, .. } = job;
         let of = &record.job;
         vec![
             of.id.to_string(),
             of.spec.job_type.to_string(),
-            Phase::of(of, *now).as_str().to_owned(),
+            job.phase().as_str().to_owned(),
             format!("{}/{}", of.counters.executions, of.spec.policy.max_attempts),
             of.spec.idempotency_key.as_ref().map(|key| shortened(key.as_str(), 48)).unwrap_or_default(),
             RetryAt::of(of).map(|retry| retry.sentence(*now).say(language::current())).unwrap_or_default(),
@@ -223,7 +223,7 @@ fn summary(job: &JobAt) -> String {
         "{} {} {}, attempt {} of {}{}",
         of.id,
         of.spec.job_type,
-        Phase::of(of, job.now).as_str(),
+        job.phase().as_str(),
         of.counters.executions,
         of.spec.policy.max_attempts,
         progress.unwrap_or_default()

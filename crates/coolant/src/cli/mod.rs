@@ -17,6 +17,7 @@ mod schedules;
 mod search;
 mod serve;
 mod storm;
+mod upstreams;
 
 use std::process::ExitCode;
 
@@ -127,6 +128,10 @@ fn engine_exit_code(error: &EngineError) -> u8 {
         | Code::LockHeld
         | Code::LockCooling
         | Code::LockClosed
+        | Code::UpstreamClosed
+        | Code::RateLimited
+        | Code::ConcurrencyLimited
+        | Code::BudgetExhausted
         | Code::SearchUnavailable
         | Code::StoreUnavailable => LATER,
         _ => FAILED,
@@ -183,6 +188,7 @@ async fn run(command: Command, settings: Settings, output: &Output) -> CommandRe
         Command::Jobs(args) => jobs::run(App::open(settings).await?, args, output).await,
         Command::Dlq(args) => dlq::run(App::open(settings).await?, args, output).await,
         Command::Schedules(args) => schedules::run(App::open(settings).await?, args, output).await,
+        Command::Upstreams(args) => upstreams::run(App::open(settings).await?, args, output).await,
         #[cfg(unix)]
         Command::Lock(args) => lock::run(settings, args, output).await,
         Command::Ledger(args) => ledger::run(App::open(settings).await?, args, output).await,

@@ -11,6 +11,7 @@ use coolant_core::names::InvalidName;
 use coolant_core::say::{Language, Sentence};
 use coolant_core::store::StoreError;
 use coolant_core::time::Timestamp;
+use coolant_core::upstream::{Denial, Denied};
 
 use crate::language;
 
@@ -81,6 +82,18 @@ pub enum EngineError {
     /// No such schedule.
     #[error("there is no such schedule")]
     ScheduleNotFound,
+    /// Nothing is known of the upstream.
+    #[error("there is no such upstream")]
+    UpstreamNotFound,
+    /// No limits were set for the tenant, or it is not the caller's.
+    #[error("there is no such tenant with limits")]
+    TenantNotFound,
+    /// No such permit, or not the caller's.
+    #[error("there is no such permit")]
+    PermitNotFound,
+    /// A paid call may not begin.
+    #[error("{}", .0.reason)]
+    Denied(Denied),
     /// The cooldown after a failure still runs.
     #[error("{}", Sentence::JobCools(*.left).say(Language::English))]
     CoolingDown {
@@ -162,6 +175,15 @@ pub enum Code {
     DocumentNotFound,
     RedriveNotFound,
     ScheduleNotFound,
+    UpstreamNotFound,
+    TenantNotFound,
+    PermitNotFound,
+    UpstreamClosed,
+    RateLimited,
+    ConcurrencyLimited,
+    BudgetExhausted,
+    PaidCallLimit,
+    EstimateAboveLimit,
     CoolingDown,
     PermanentFailure,
     JobNotEnded,
@@ -193,6 +215,15 @@ impl Code {
             Self::DocumentNotFound => "DOCUMENT_NOT_FOUND",
             Self::RedriveNotFound => "REDRIVE_NOT_FOUND",
             Self::ScheduleNotFound => "SCHEDULE_NOT_FOUND",
+            Self::UpstreamNotFound => "UPSTREAM_NOT_FOUND",
+            Self::TenantNotFound => "TENANT_NOT_FOUND",
+            Self::PermitNotFound => "PERMIT_NOT_FOUND",
+            Self::UpstreamClosed => Denial::UpstreamClosed.as_str(),
+            Self::RateLimited => Denial::RateLimited.as_str(),
+            Self::ConcurrencyLimited => Denial::ConcurrencyLimited.as_str(),
+            Self::BudgetExhausted => Denial::BudgetExhausted.as_str(),
+            Self::PaidCallLimit => Denial::PaidCallLimit.as_str(),
+            Self::EstimateAboveLimit => Denial::AboveLimit.as_str(),
             Self::CoolingDown => "COOLING_DOWN",
             Self::PermanentFailure => "PERMANENT_FAILURE",
             Self::JobNotEnded => "JOB_NOT_ENDED",
@@ -232,6 +263,17 @@ impl EngineError {
             Self::DocumentNotFound => Code::DocumentNotFound,
             Self::RedriveNotFound { .. } => Code::RedriveNotFound,
             Self::ScheduleNotFound => Code::ScheduleNotFound,
+            Self::UpstreamNotFound => Code::UpstreamNotFound,
+            Self::TenantNotFound => Code::TenantNotFound,
+            Self::PermitNotFound => Code::PermitNotFound,
+            Self::Denied(denied) => match denied.denial {
+                Denial::UpstreamClosed => Code::UpstreamClosed,
+                Denial::RateLimited => Code::RateLimited,
+                Denial::ConcurrencyLimited => Code::ConcurrencyLimited,
+                Denial::BudgetExhausted => Code::BudgetExhausted,
+                Denial::PaidCallLimit => Code::PaidCallLimit,
+                Denial::AboveLimit => Code::EstimateAboveLimit,
+            },
             Self::CoolingDown { .. } => Code::CoolingDown,
             Self::PermanentFailure => Code::PermanentFailure,
             Self::JobNotEnded => Code::JobNotEnded,
@@ -256,6 +298,7 @@ impl EngineError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::CoolingDown { left, .. } => Some(*left),
+            Self::Denied(denied) => denied.retry_after,
             Self::Locked(lock) => lock.left(),
             Self::SearchUnavailable { retry_after, .. } => *retry_after,
             Self::Store(error) if error.is_retryable() => Some(Duration::from_secs(1)),

@@ -7,8 +7,10 @@ use coolant_core::lifecycle::{Event, bars};
 use coolant_core::say::Sentence;
 use coolant_core::store::{JobFilter, Page};
 use coolant_core::time::Timestamp;
+use coolant_core::upstream::Denial;
 use coolant_core::view::Phase;
 
+use super::upstreams::is_exhausted;
 use super::{Caller, Engine, EngineResult, JobAt};
 
 /// A worker that has not asked for so long is taken for gone: all of them ask every few seconds.
@@ -46,6 +48,12 @@ pub enum ReasonKind {
     Cooling,
     /// A paid service that it uses is closed.
     UpstreamClosed,
+    /// A paid service that it uses has used up its rate.
+    RateLimited,
+    /// A paid service that it uses has as many calls in flight as it may.
+    Concurrency,
+    /// The money of today is spent, or reserved by calls in flight.
+    Budget,
     /// Another job with its lock key runs, or cools down.
     LockHeld,
     /// Its submitter asked for a later start.
@@ -66,6 +74,13 @@ impl Engine {
         let mut reasons: Vec<Reason> = own_reason(&job.record.job, job.now).into_iter().collect();
         let pending = job.record.job.status() == Status::Pending;
         if pending {
+            for reason in self.upstreams_closed(&job.record.job).await? {
+                // What the job was told when it was put back is said better by what holds now.
+                reasons.retain(|own| own.kind != reason.kind || own.until > reason.until);
+                if reasons.iter().all(|own| own.kind != reason.kind) {
+                    reasons.push(reason);
+                }
+            }
             reasons.extend(self.lock_held(&job.record.job, job.now).await?);
             reasons.extend(self.behind_in_queue(&job.record.job, job.now).await?);
             reasons.extend(self.no_worker(&job.record.job, job.now).await?);
@@ -73,6 +88,36 @@ impl Engine {
         let latest = reasons.iter().filter_map(|reason| reason.until).max();
         let earliest_at = pending.then(|| latest.unwrap_or(job.now).max(job.now));
         Ok(Explanation { job, reasons, earliest_at })
+    }
+
+    /// Which of its upstreams, or its tenant, let no job start.
+    async fn upstreams_closed(&self, job: &Job) -> EngineResult<Vec<Reason>> {
+        if job.spec.upstreams.is_empty() {
+            return Ok(Vec::new());
+        }
+        let upstreams = self.parts.store.upstreams(Some(&job.spec.upstreams)).await?;
+        let closed = upstreams.iter().filter_map(|upstream| {
+            let closure = upstream.narrower_breaker().closure()?;
+            Some(Reason {
+                kind: ReasonKind::UpstreamClosed,
+                until: Some(closure.shown_until()),
+                detail: Sentence::UpstreamClosed {
+                    name: upstream.name.to_string(),
+                    reason: closure.reason.clone(),
+                },
+            })
+        });
+        let spent = upstreams.iter().filter(|upstream| is_exhausted(upstream)).map(|upstream| {
+            out_of_money(Sentence::UpstreamOutOfMoney { name: upstream.name.to_string() }, upstream.now)
+        });
+        let tenant = self.parts.store.tenant(&job.spec.tenant).await?;
+        let tenant = tenant.filter(|tenant| tenant.meter.is_exhausted(&tenant.limits, tenant.now));
+        let tenant =
+            tenant.map(|it| out_of_money(Sentence::TenantOutOfMoney { name: it.tenant.to_string() }, it.now));
+        let mut reasons: Vec<Reason> = closed.chain(spent).chain(tenant).collect();
+        // Of each kind the one that holds longest.
+        reasons.sort_by_key(|reason| std::cmp::Reverse(reason.until));
+        Ok(reasons)
     }
 
     async fn lock_held(&self, job: &Job, now: Timestamp) -> EngineResult<Option<Reason>> {
@@ -125,7 +170,7 @@ fn own_reason(job: &Job, now: Timestamp) -> Option<Reason> {
             Wait::Start => (ReasonKind::Scheduled, *visible_at, Sentence::StartsLater),
             Wait::Cooling => (ReasonKind::Cooling, *visible_at, Sentence::WaitsAfterFailure),
             Wait::Deferred { reason } => {
-                (ReasonKind::UpstreamClosed, *visible_at, Sentence::Theirs(reason.clone()))
+                (deferred_for(reason), *visible_at, Sentence::Theirs(reason.clone()))
             }
         },
         JobState::Failed { reopen: Reopen::From(at), .. } if *at > now => {
@@ -134,4 +179,19 @@ fn own_reason(job: &Job, now: Timestamp) -> Option<Reason> {
         _ => return None,
     };
     Some(Reason { kind, until: Some(until), detail })
+}
+
+const fn out_of_money(detail: Sentence, now: Timestamp) -> Reason {
+    let until = Some(coolant_core::upstream::end_of_day(now));
+    Reason { kind: ReasonKind::Budget, until, detail }
+}
+
+/// A worker that puts a job back because it got no permit names the refusal's code first.
+fn deferred_for(reason: &str) -> ReasonKind {
+    match Denial::ALL.into_iter().find(|denial| reason.starts_with(denial.as_str())) {
+        Some(Denial::RateLimited) => ReasonKind::RateLimited,
+        Some(Denial::ConcurrencyLimited) => ReasonKind::Concurrency,
+        Some(Denial::BudgetExhausted) => ReasonKind::Budget,
+        _ => ReasonKind::UpstreamClosed,
+    }
 }

@@ -106,6 +106,10 @@ impl Keeper {
             more = changed >= SWEEP_LIMIT;
         }
         deaths?;
+        // A probe that is due wakes nobody by itself.
+        if tick.is_multiple_of(SWEEP_EVERY) && self.engine.store().breakers_stir().await? {
+            self.engine.bell().ring();
+        }
         if tick.is_multiple_of(SCHEDULES_EVERY) {
             fire_due(self.engine.store(), self.engine.bell(), &mut self.troubles).await?;
         }

@@ -24,6 +24,7 @@ pub mod read;
 pub mod redrive;
 pub mod schedule;
 pub mod submit;
+pub mod upstreams;
 pub mod work;
 
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use coolant_core::names::{Tenant, Upstream};
 use coolant_core::prices::Prices;
 use coolant_core::store::Store;
 use coolant_core::time::Timestamp;
+use coolant_core::view::Phase;
 use uuid::Uuid;
 
 use crate::bell::Bell;
@@ -111,6 +113,19 @@ pub struct JobAt {
     pub record: JobRecord,
     /// The store's time.
     pub now: Timestamp,
+    /// Whether one of its upstreams is closed, or has no money left today, while its turn has come.
+    pub blocked: bool,
+}
+
+impl JobAt {
+    /// Where it stands, for people.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match Phase::of(&self.record.job, self.now) {
+            Phase::Waiting if self.blocked => Phase::Blocked,
+            phase => phase,
+        }
+    }
 }
 
 impl Engine {
@@ -146,7 +161,9 @@ impl Engine {
     }
 
     async fn at_now(&self, record: JobRecord) -> EngineResult<JobAt> {
-        Ok(JobAt { record, now: self.parts.store.now().await? })
+        let at = JobAt { record, now: self.parts.store.now().await?, blocked: false };
+        let mut jobs = self.with_upstreams(vec![at.clone()]).await?;
+        Ok(jobs.pop().unwrap_or(at))
     }
 }
 

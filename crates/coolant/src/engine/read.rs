@@ -89,7 +89,8 @@ impl Engine {
         records.truncate(limit as usize);
         let next = records.last().filter(|_| more).map(|record| record.job.id);
         let now = self.parts.store.now().await?;
-        Ok(JobsPage { items: records.into_iter().map(|record| JobAt { record, now }).collect(), next })
+        let jobs = records.into_iter().map(|record| JobAt { record, now, blocked: false }).collect();
+        Ok(JobsPage { items: self.with_upstreams(jobs).await?, next })
     }
 
     /// Every attempt of a job, oldest first.

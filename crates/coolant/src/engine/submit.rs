@@ -196,7 +196,7 @@ fn answer(asked: &NewJob, submitted: Submitted, now: Timestamp) -> EngineResult<
         }
         return Err(EngineError::KeyReused { job_id: record.job.id, fields });
     }
-    Ok(SubmitAnswer { outcome, job: JobAt { record, now } })
+    Ok(SubmitAnswer { outcome, job: JobAt { record, now, blocked: false } })
 }
 
 fn unanswered() -> EngineError {

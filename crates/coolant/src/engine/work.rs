@@ -305,7 +305,10 @@ impl Engine {
             }
             Settlement::Fail { error, usage } => {
                 let mut failure = classify(&error, now)?;
-                if failure.upstream.is_none() && failure.class.is_upstreams_fault() {
+                // Whose fault it is, if nobody says; a broken call counts only if it is known to be one.
+                let is_theirs = failure.class.is_upstreams_fault()
+                    || (error.http.is_some() && failure.class.counts_in_a_row());
+                if failure.upstream.is_none() && is_theirs {
                     failure.upstream = self.only_upstream(job_id).await?;
                 }
                 Event::Fail { token, failure, jitter: rand::random(), usage: self.paid(usage, now)? }

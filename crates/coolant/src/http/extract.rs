@@ -267,7 +267,8 @@ impl<S: Sync + Send> FromRequestParts<S> for PathName {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let mut segments = segments(parts, state).await?;
-        let name = ["name", "id", "key"].into_iter().find_map(|part| segments.remove(part));
+        let name =
+            ["name", "id", "key", "permit_id", "tenant"].into_iter().find_map(|part| segments.remove(part));
         name.map(Self).ok_or_else(|| Problem::new(Code::NotFound, "there is no name in the path"))
     }
 }

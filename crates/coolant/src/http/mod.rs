@@ -18,6 +18,7 @@ mod ops;
 pub mod problem;
 mod schedules;
 mod serve;
+mod upstreams;
 pub(crate) mod wire;
 mod work;
 
@@ -120,6 +121,13 @@ fn calls() -> OpenApiRouter<App> {
         .routes(routes!(locks::succeed))
         .routes(routes!(locks::fail))
         .routes(routes!(locks::get, locks::open))
+        .routes(routes!(upstreams::list))
+        .routes(routes!(upstreams::put, upstreams::get))
+        .routes(routes!(upstreams::close))
+        .routes(routes!(upstreams::open))
+        .routes(routes!(upstreams::permit))
+        .routes(routes!(upstreams::settle))
+        .routes(routes!(upstreams::put_tenant, upstreams::tenant))
         .routes(routes!(documents::list))
         .routes(routes!(documents::put, documents::get, documents::delete))
         .routes(routes!(documents::index))

@@ -85,7 +85,10 @@ impl Code {
                 | E::StepNotFound
                 | E::DocumentNotFound
                 | E::RedriveNotFound
-                | E::ScheduleNotFound,
+                | E::ScheduleNotFound
+                | E::UpstreamNotFound
+                | E::TenantNotFound
+                | E::PermitNotFound,
             ) => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
@@ -95,8 +98,17 @@ impl Code {
             Self::Engine(E::LockHeld | E::LockCooling | E::LockClosed) => StatusCode::LOCKED,
             Self::BodyTooLarge | Self::Engine(E::PayloadTooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Engine(E::InvalidPayload | E::IdempotencyKeyReused) => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Engine(E::CoolingDown) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Engine(E::InvalidPayload | E::IdempotencyKeyReused | E::EstimateAboveLimit) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Self::Engine(
+                E::CoolingDown
+                | E::UpstreamClosed
+                | E::RateLimited
+                | E::ConcurrencyLimited
+                | E::BudgetExhausted
+                | E::PaidCallLimit,
+            ) => StatusCode::TOO_MANY_REQUESTS,
             Self::TooManyHeaders => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Self::Engine(E::Internal) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Busy | Self::Engine(E::StoreUnavailable | E::StoreNotMigrated | E::SearchUnavailable) => {

@@ -28,8 +28,8 @@ use coolant_core::store::{
 };
 use coolant_core::time::Timestamp;
 use coolant_core::upstream::{
-    Control, Limits, NoPermit, Permit, PermitRequest, PermitSettlement, SettledPermit, TenantNow,
-    UpstreamNow, UpstreamSettings, UpstreamStore,
+    Control, Limits, NoPermit, Permit, PermitId, PermitRequest, PermitSettlement, SettledPermit, Spending,
+    TenantNow, UpstreamNow, UpstreamSettings, UpstreamStore,
 };
 use tokio::sync::Barrier;
 
@@ -286,6 +286,7 @@ pass_on! {
     set_tenant(tenant: &Tenant, limits: Limits) -> TenantNow;
     tenant(tenant: &Tenant) -> Option<TenantNow>;
     acquire_permits(requests: Vec<PermitRequest>) -> Vec<Result<Permit, NoPermit>>;
+    permit(id: PermitId) -> Option<Spending>;
     settle_permits(settlements: Vec<PermitSettlement>) -> Vec<Option<SettledPermit>>;
     breakers_stir() -> bool;
 }

@@ -38,7 +38,7 @@ pub(crate) struct DeadLetterView {
 }
 
 impl From<JobAt> for DeadLetterView {
-    fn from(JobAt { record, now }: JobAt) -> Self {
+    fn from(JobAt { record, now, .. }: JobAt) -> Self {
         let job = &record.job;
         let error = job.last_error.as_ref();
         Self {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use coolant_core::job::{Attempt, Job, JobState, Progress, Step};
 use coolant_core::money::UsageTotals;
 use coolant_core::time::Timestamp;
-use coolant_core::view::{Phase, RetryAt};
+use coolant_core::view::RetryAt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -59,7 +59,9 @@ pub(crate) struct JobView {
 }
 
 impl From<JobAt> for JobView {
-    fn from(JobAt { record, now }: JobAt) -> Self {
+    fn from(at: JobAt) -> Self {
+        let phase = at.phase();
+        let JobAt { record, now, .. } = at;
         let job = &record.job;
         let spec = &job.spec;
         let error = job.last_error.as_ref();
@@ -73,7 +75,7 @@ impl From<JobAt> for JobView {
             upstreams: spec.upstreams.iter().map(ToString::to_string).collect(),
             priority: spec.priority,
             status: Named(job.status()),
-            phase: Named(Phase::of(job, now)),
+            phase: Named(phase),
             attempt_count: job.counters.executions,
             max_attempts: spec.policy.max_attempts,
             lost_count: job.counters.lost,
@@ -286,7 +288,8 @@ pub(crate) struct ReasonView {
 
 impl From<Explanation> for ExplanationView {
     fn from(explanation: Explanation) -> Self {
-        let JobAt { record, now } = explanation.job;
+        let phase = explanation.job.phase();
+        let record = explanation.job.record;
         let reasons = explanation.reasons.into_iter().map(|reason| ReasonView {
             reason: Named(reason.kind),
             until: reason.until.map(Time),
@@ -295,7 +298,7 @@ impl From<Explanation> for ExplanationView {
         Self {
             job_id: record.job.id.0,
             status: Named(record.job.status()),
-            phase: Named(Phase::of(&record.job, now)),
+            phase: Named(phase),
             reasons: reasons.collect(),
             earliest_at: explanation.earliest_at.map(Time),
         }

@@ -12,6 +12,7 @@ pub(crate) mod query;
 pub(crate) mod schedules;
 pub(crate) mod submit;
 pub(crate) mod time;
+pub(crate) mod upstreams;
 pub(crate) mod work;
 
 use serde::Serialize;

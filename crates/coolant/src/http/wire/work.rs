@@ -72,7 +72,7 @@ pub(crate) struct ClaimedView {
 impl ClaimedView {
     pub(crate) fn of(claimed: &Claimed, now: Timestamp) -> Self {
         Self {
-            job: JobAt { record: claimed.record.clone(), now }.into(),
+            job: JobAt { record: claimed.record.clone(), now, blocked: false }.into(),
             lease_token: claimed.lease.token.0,
             lease_expires_at: Time(claimed.lease.until),
             steps: claimed.steps.clone(),
@@ -280,14 +280,17 @@ pub(crate) struct EvidenceBody {
     body: Value,
 }
 
+impl From<EvidenceBody> for Evidence {
+    fn from(EvidenceBody { status, headers, body, .. }: EvidenceBody) -> Self {
+        let headers = headers.into_iter().map(|(name, value)| (name.to_lowercase(), value)).collect();
+        Self { status, headers, body }
+    }
+}
+
 impl From<ErrorBody> for ErrorReport {
     fn from(error: ErrorBody) -> Self {
         let upstream = error.http.as_ref().and_then(|http| http.upstream.clone());
-        let http = error.http.map(|EvidenceBody { status, headers, body, .. }| Evidence {
-            status,
-            headers: headers.into_iter().map(|(name, value)| (name.to_lowercase(), value)).collect(),
-            body,
-        });
+        let http = error.http.map(Evidence::from);
         Self {
             code: error.code,
             message: error.message,
