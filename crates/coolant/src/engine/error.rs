@@ -312,6 +312,11 @@ impl EngineError {
     pub fn sentence(&self) -> Option<Sentence> {
         match self {
             Self::CoolingDown { left, .. } => Some(Sentence::JobCools(*left)),
+            Self::Denied(denied) => Some(Sentence::NoPermit {
+                denial: denied.denial,
+                left: denied.retry_after,
+                reason: denied.reason.clone(),
+            }),
             Self::Locked(lock) => Some(lock.sentence()),
             Self::SearchUnavailable { reason, .. } => Some(Sentence::SearchAway { reason: reason.clone() }),
             Self::Store(error) if error.is_retryable() => Some(Sentence::StoreAway),
