@@ -2,7 +2,7 @@
 //! spoken to over HTTP, on SQLite and on PostgreSQL.
 //!
 //! A scenario is written once and stands in the one list below, which runs it on every store. Those that need
-//! a PostgreSQL of their own are in `outage` and `faults`.
+//! a PostgreSQL of their own are in `outage`, `faults` and `soak`.
 //!
 //! Always true:
 //! - a test waits for what the API says, with a deadline, never for a time;
@@ -25,9 +25,13 @@ mod leases;
 mod locks;
 mod outage;
 mod own_postgres;
+#[path = "../indexing/provider.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared; each test uses a part of it")]
+mod provider;
 mod redrive;
 mod restarts;
 mod schedules;
+mod soak;
 mod steps;
 mod way;
 mod world;

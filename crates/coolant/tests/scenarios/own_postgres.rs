@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use tokio_postgres::NoTls;
 
@@ -62,11 +63,22 @@ impl OwnPostgres {
 
     /// Starts it where it was, and waits until it answers.
     pub(crate) async fn start_again(&mut self) {
-        let mut command = self.program("postgres");
-        command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string(), "-k", ""]);
-        command.args(["-c", "listen_addresses=127.0.0.1"]);
-        self.process = Some(command.spawn().unwrap());
-        until(SOON, async || tokio_postgres::connect(&self.url(), NoTls).await.ok().map(drop)).await;
+        let start = || {
+            let mut command = self.program("postgres");
+            command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string(), "-k", ""]);
+            command.args(["-c", "listen_addresses=127.0.0.1"]).spawn().unwrap()
+        };
+        let process = Mutex::new(start());
+        until(SOON, async || {
+            // After a crash it refuses to start as long as a process of the one before is still there.
+            let has_ended = process.lock().unwrap().try_wait().unwrap().is_some();
+            if has_ended {
+                *process.lock().unwrap() = start();
+            }
+            tokio_postgres::connect(&self.url(), NoTls).await.ok().map(drop)
+        })
+        .await;
+        self.process = Some(process.into_inner().unwrap());
     }
 
     /// Stops it: `INT` as an operator does, `QUIT` as a crash does.
