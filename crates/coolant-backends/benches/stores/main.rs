@@ -3,13 +3,15 @@
 //! `scripts/services run -- cargo bench -p coolant-backends --bench stores`
 //!
 //! Prints Markdown tables. `docs/performance.md` says what they mean. Options follow `--`:
-//! `--store sqlite|postgres`, `--queued N`, `--finished N`, `--seconds N` (of each measurement), `--quick`.
+//! `--store sqlite|postgres`, `--queued N`, `--finished N`, `--seconds N` (of each measurement), `--quick`, and
+//! `--states` for nothing but the rates of an empty and of a full store, in `--rounds N`.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "a program that prints")]
 #![allow(missing_docs, reason = "nobody calls it")]
 
 mod measure;
 mod raw;
 mod stage;
+mod states;
 mod table;
 mod work;
 
@@ -28,12 +30,21 @@ struct Settings {
     queued: usize,
     finished: usize,
     seconds: u64,
+    states: bool,
+    rounds: usize,
 }
 
 impl Settings {
     fn parse(args: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut settings =
-            Self { sqlite: true, postgres: true, queued: 100_000, finished: 1_000_000, seconds: 5 };
+        let mut settings = Self {
+            sqlite: true,
+            postgres: true,
+            queued: 100_000,
+            finished: 1_000_000,
+            seconds: 5,
+            states: false,
+            rounds: 5,
+        };
         let mut args = args;
         while let Some(arg) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("`{arg}` needs a value"));
@@ -53,6 +64,8 @@ impl Settings {
                 }
                 "--queued" => settings.queued = number(value()?)?,
                 "--finished" => settings.finished = number(value()?)?,
+                "--states" => settings.states = true,
+                "--rounds" => settings.rounds = number(value()?)?.max(1),
                 "--seconds" => settings.seconds = number(value()?)? as u64,
                 other => return Err(format!("`{other}` is no option")),
             }
@@ -95,6 +108,10 @@ async fn on_sqlite(settings: &Settings) {
     // Below the target folder: on a disk, which a temporary folder need not be.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     println!("{}", raw::sqlite(folder.path(), settings.span()));
+    if settings.states {
+        let place = states::Place::Folder(folder.path().to_owned());
+        return states::compare("Coolant on SQLite", &place, settings).await;
+    }
     let address = Address::Sqlite(folder.path().join("coolant.db"));
     on_store("SQLite", &address, settings).await;
 }
@@ -102,6 +119,11 @@ async fn on_sqlite(settings: &Settings) {
 async fn on_postgres(settings: &Settings, url: &str) {
     let database = raw::Database::create(url).await;
     println!("{}", database.limits(settings.span()).await);
+    if settings.states {
+        let place = states::Place::Server(url.to_owned());
+        states::compare("Coolant on PostgreSQL", &place, settings).await;
+        return database.drop_it().await;
+    }
     on_store("PostgreSQL", &Address::Postgres(database.url.clone()), settings).await;
     database.drop_it().await;
 }

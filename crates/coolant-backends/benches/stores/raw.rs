@@ -141,7 +141,7 @@ async fn repeat_async<Fut: Future<Output = u64>>(span: Duration, once: impl Fn()
     done as f64 / began.elapsed().as_secs_f64()
 }
 
-async fn connect(url: &str) -> Client {
+pub(crate) async fn connect(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client

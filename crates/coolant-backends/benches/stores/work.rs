@@ -102,7 +102,8 @@ pub(crate) async fn queue_up_to(store: &Arc<SqlStore>, pending: usize) {
     submit(store, pending.saturating_sub(there)).await;
 }
 
-async fn submit(store: &Arc<SqlStore>, count: usize) {
+/// Submits so many.
+pub(crate) async fn submit(store: &Arc<SqlStore>, count: usize) {
     let left = Arc::new(AtomicUsize::new(count));
     side_by_side(store, move |store| {
         let left = Arc::clone(&left);
