@@ -3,7 +3,8 @@
 //! Always true:
 //! - a step is applied whole or not at all, and written down with the hash of its text;
 //! - one process migrates while others wait; each step runs once;
-//! - a store newer than this program is refused, not touched.
+//! - steps only add: a program that does not know the newest ones works beside those that do. A step that
+//!   an older program cannot live with has a name that begins with `!`, and makes older programs refuse.
 //!
 //! Elsewhere: what a database may have or not, and gets by migrating once more (`pgvector`).
 
@@ -181,18 +182,35 @@ pub(crate) async fn check(conn: &mut Conn) -> StoreResult<()> {
     }
 }
 
-async fn applied(conn: &mut Conn) -> StoreResult<Vec<(i64, String)>> {
-    let rows = conn.query("SELECT number, checksum FROM schema_migrations ORDER BY number", &[]).await?;
-    rows.into_iter().map(|mut row| Ok((row.int()?, row.text()?))).collect()
+/// A step that a store has seen.
+struct Applied {
+    number: i64,
+    name: String,
+    checksum: String,
+}
+
+/// What the names of steps begin with that older programs cannot live with.
+const BREAKS: char = '!';
+
+async fn applied(conn: &mut Conn) -> StoreResult<Vec<Applied>> {
+    let text = "SELECT number, name, checksum FROM schema_migrations ORDER BY number";
+    let rows = conn.query(text, &[]).await?;
+    rows.into_iter()
+        .map(|mut row| Ok(Applied { number: row.int()?, name: row.text()?, checksum: row.text()? }))
+        .collect()
 }
 
 /// The steps that were not applied yet, in their order.
 ///
 /// # Errors
-/// [`StoreError::NotMigrated`] where a step was applied that this program does not know, or knows otherwise.
-fn missing(applied: &[(i64, String)], dialect: Dialect) -> StoreResult<Vec<&'static Migration>> {
-    for (number, checksum) in applied {
+/// [`StoreError::NotMigrated`] where a step was applied that this program knows otherwise, or that it does not
+/// know and cannot live with.
+fn missing(applied: &[Applied], dialect: Dialect) -> StoreResult<Vec<&'static Migration>> {
+    for Applied { number, name, checksum } in applied {
         let Some(known) = MIGRATIONS.iter().find(|migration| migration.number == *number) else {
+            if !name.starts_with(BREAKS) {
+                continue;
+            }
             return Err(StoreError::NotMigrated(
                 "it was made by a newer version of coolant: run that version, or a newer one".into(),
             ));
@@ -203,7 +221,7 @@ fn missing(applied: &[(i64, String)], dialect: Dialect) -> StoreResult<Vec<&'sta
             return Err(StoreError::NotMigrated(text));
         }
     }
-    let is_applied = |migration: &Migration| applied.iter().any(|(number, _)| *number == migration.number);
+    let is_applied = |migration: &Migration| applied.iter().any(|it| it.number == migration.number);
     Ok(MIGRATIONS.iter().filter(|migration| !is_applied(migration)).collect())
 }
 
@@ -211,11 +229,16 @@ fn missing(applied: &[(i64, String)], dialect: Dialect) -> StoreResult<Vec<&'sta
 mod tests {
     use super::*;
 
-    fn of(migrations: &[&Migration]) -> Vec<(i64, String)> {
-        migrations.iter().map(|step| (step.number, step.checksum(Dialect::Sqlite))).collect()
+    fn seen(number: i64, name: &str, checksum: String) -> Applied {
+        Applied { number, name: name.into(), checksum }
     }
 
-    fn numbers(applied: &[(i64, String)]) -> Vec<i64> {
+    fn of(migrations: &[&Migration]) -> Vec<Applied> {
+        let seen = |step: &&Migration| seen(step.number, step.name, step.checksum(Dialect::Sqlite));
+        migrations.iter().map(seen).collect()
+    }
+
+    fn numbers(applied: &[Applied]) -> Vec<i64> {
         missing(applied, Dialect::Sqlite).unwrap().iter().map(|step| step.number).collect()
     }
 
@@ -229,10 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_is_unknown_or_another_is_refused() {
-        let unknown = [(i64::MAX, String::new())];
-        let said = |applied: &[(i64, String)]| missing(applied, Dialect::Sqlite).err().unwrap().to_string();
-        assert!(said(&unknown).contains("newer version"));
-        assert!(said(&[(1, "another".into())]).contains("step 1"));
+    fn a_step_that_is_another_or_breaks_older_programs_is_refused() {
+        let said = |applied: &[Applied]| missing(applied, Dialect::Sqlite).err().unwrap().to_string();
+        assert!(said(&[seen(i64::MAX, "!later", String::new())]).contains("newer version"));
+        assert!(said(&[seen(1, "jobs", "another".into())]).contains("step 1"));
+        let mut all = of(&MIGRATIONS.iter().collect::<Vec<_>>());
+        all.push(seen(i64::MAX, "later", String::new()));
+        assert!(numbers(&all).is_empty(), "one that only adds is let be");
     }
 }

@@ -18,6 +18,7 @@ use coolant_core::job::{Attempt, Job, JobId, JobRecord, Step};
 use coolant_core::ledger::LedgerEntry;
 use coolant_core::lifecycle::Refusal;
 use coolant_core::names::{IdempotencyKey, JobType, Queue, Tenant};
+use coolant_core::retention::Retention;
 use coolant_core::store::{
     Applied, AuditEntry, ClaimRequest, Claimed, Counter, DlqGroup, JobChange, JobFilter, NewJob, Page,
     Redrive, Stats, Store, StoreError, StoreResult, Submitted,
@@ -33,7 +34,7 @@ use crate::conn::{Conn, unavailable};
 use crate::hints::{self, Hints};
 use crate::postgres::Purpose;
 use crate::sql::upstreams::Dealings;
-use crate::sql::{ahead, jobs, operation, stats};
+use crate::sql::{ahead, jobs, operation, retention, stats};
 use crate::{Address, migrate, postgres, sqlite};
 
 /// How a store is opened.
@@ -419,6 +420,12 @@ impl Store for SqlStore {
             Response::Swept(ended) => Ok(ended),
             _ => Err(mixed_up()),
         }
+    }
+
+    async fn forget(&self, keep: &Retention, limit: u32) -> StoreResult<u64> {
+        let keep = *keep;
+        self.write(move |conn, now| async move { retention::forget(conn, &keep, limit, now).await }.boxed())
+            .await
     }
 
     async fn jobs(&self, ids: &[JobId]) -> StoreResult<Vec<Option<JobRecord>>> {

@@ -18,6 +18,7 @@ pub mod money;
 pub mod names;
 pub mod prices;
 pub mod process;
+pub mod retention;
 pub mod retry;
 pub mod say;
 pub mod schedule;

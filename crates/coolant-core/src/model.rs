@@ -29,6 +29,7 @@ use crate::lifecycle::Refusal;
 use crate::lock::Lock;
 use crate::names::{IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant};
 use crate::process::ProcessId;
+use crate::retention::Retention;
 use crate::schedule::Schedule;
 use crate::store::{
     Applied, AuditEntry, ClaimRequest, Claimed, Counter, DlqGroup, JobChange, JobFilter, NewJob, Page,
@@ -174,6 +175,10 @@ impl Store for ModelStore {
         Ok(self.state().sweep(limit, Self::now(self)))
     }
 
+    async fn forget(&self, keep: &Retention, limit: u32) -> StoreResult<u64> {
+        Ok(self.state().forget(keep, limit, Self::now(self)))
+    }
+
     async fn jobs(&self, ids: &[JobId]) -> StoreResult<Vec<Option<JobRecord>>> {
         let state = self.state();
         Ok(ids.iter().map(|id| state.rows.get(id).map(|row| row.record.clone())).collect())
@@ -206,7 +211,10 @@ impl Store for ModelStore {
     }
 
     async fn ledger(&self, job_id: JobId) -> StoreResult<Vec<LedgerEntry>> {
-        Ok(self.state().rows.get(&job_id).map_or_else(Vec::new, |row| row.ledger.clone()))
+        let state = self.state();
+        let kept = state.rows.get(&job_id).map_or_else(Vec::new, |row| row.ledger.clone());
+        let outlived = state.loose.iter().filter(|(.., entry)| entry.job_id == Some(job_id));
+        Ok(kept.into_iter().chain(outlived.map(|(.., entry)| entry.clone())).collect())
     }
 
     async fn ahead_of(&self, job: &Job) -> StoreResult<i64> {

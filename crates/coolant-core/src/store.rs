@@ -26,6 +26,7 @@ use crate::lock::LockStore;
 use crate::money::{Money, UsageTotals};
 use crate::names::{IdempotencyKey, JobType, Queue, Tenant};
 use crate::process::{ProcessId, ProcessStore};
+use crate::retention::Retention;
 use crate::schedule::ScheduleStore;
 use crate::time::Timestamp;
 use crate::upstream::UpstreamStore;
@@ -464,6 +465,11 @@ pub trait Store: ScheduleStore + LockStore + ProcessStore + LedgerStore + Upstre
 
     /// Ends what time has ended (`Event::Sweep`): this many jobs at most. Gives how many it changed.
     async fn sweep(&self, limit: u32) -> StoreResult<u32>;
+
+    /// Forgets what was kept long enough (`Retention::is_over`): of each kind this many at most. Gives how
+    /// many jobs and paid calls those were. A job goes with its attempts, steps and result, its key is free
+    /// again; its paid calls stay until their own time is over.
+    async fn forget(&self, keep: &Retention, limit: u32) -> StoreResult<u64>;
 
     /// Jobs by id, in the order asked.
     async fn jobs(&self, ids: &[JobId]) -> StoreResult<Vec<Option<JobRecord>>>;

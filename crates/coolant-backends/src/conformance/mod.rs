@@ -27,6 +27,7 @@ mod lock;
 mod odd;
 mod processes;
 mod read;
+mod retention;
 mod schedules;
 mod stats;
 mod steps;
@@ -176,6 +177,10 @@ cases! { $
         the_ledger_adds_up_by_whatever_is_asked,
         sums_of_the_ledger_stop_at_the_largest_amount,
         a_start_that_a_cooldown_refuses_is_counted_at_what_it_would_have_cost;
+    retention:
+        what_is_finished_is_forgotten_when_its_time_has_come,
+        each_kind_is_kept_as_long_as_it_is_said,
+        the_oldest_are_forgotten_first_and_no_more_than_asked;
     sweep:
         the_sweep_ends_what_time_has_ended,
         the_sweep_leaves_alone_what_may_still_run,

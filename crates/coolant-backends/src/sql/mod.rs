@@ -15,6 +15,7 @@ pub(crate) mod lost;
 pub(crate) mod operation;
 pub(crate) mod permits;
 pub(crate) mod processes;
+pub(crate) mod retention;
 pub(crate) mod schedules;
 pub(crate) mod search;
 pub(crate) mod stats;

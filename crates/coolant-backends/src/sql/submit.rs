@@ -8,10 +8,10 @@ use coolant_core::fingerprint::Fingerprint;
 use coolant_core::job::{Job, JobId, JobRecord, JobSpec, JobState, Reopen, Status};
 use coolant_core::lifecycle::{Event, on};
 use coolant_core::names::{IdempotencyKey, Tenant};
-use coolant_core::store::{Counter, IfFailed, NewJob, StoreError, StoreResult, SubmitOutcome, Submitted};
+use coolant_core::store::{Counter, IfFailed, NewJob, StoreResult, SubmitOutcome, Submitted};
 use coolant_core::time::Timestamp;
 
-use crate::conn::{Columns, Conn, Kind};
+use crate::conn::{Columns, Conn, Kind, unavailable};
 use crate::sql::codec::encode_spec;
 use crate::sql::counters::Tally;
 use crate::sql::jobs;
@@ -52,9 +52,8 @@ pub(crate) async fn submit(
                 let record = JobRecord { job: new.first(now), payload: new.payload.clone(), result: None };
                 return Ok(Submitted { outcome: SubmitOutcome::Created, record });
             }
-            let record = existing
-                .get(&Name::of(new.id, &new.spec))
-                .ok_or_else(|| StoreError::Broken("a taken key has no job".into()))?;
+            let record =
+                existing.get(&Name::of(new.id, &new.spec)).ok_or_else(|| unavailable(BeingForgotten))?;
             let outcome = if !is_same_work(new, record) {
                 SubmitOutcome::Conflict
             } else if record.job.id == new.id {
@@ -84,6 +83,11 @@ pub(crate) async fn submit(
         })
         .collect()
 }
+
+/// The key was taken when this submit came, and free a moment later: its job was just forgotten.
+#[derive(Debug, thiserror::Error)]
+#[error("the job of a key is being forgotten")]
+struct BeingForgotten;
 
 fn is_same_work(new: &NewJob, record: &JobRecord) -> bool {
     Fingerprint::of(&new.spec.job_type, &new.payload)

@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use super::{Row, State};
 use crate::fingerprint::Fingerprint;
-use crate::job::{Attempt, JobId, JobRecord, JobState, LeaseToken, Outcome, Step};
+use crate::job::{Attempt, JobId, JobRecord, JobState, LeaseToken, Outcome, Reopen, Step};
 use crate::ledger::LedgerEntry;
 use crate::lifecycle::{Answer, Event, Refusal, Transition, bars, check_lease, on};
 use crate::money::{Money, Usage, UsageTotals};
 use crate::names::{LockKey, Queue, Tenant};
+use crate::retention::{Retention, before};
 use crate::store::{
     Applied, ClaimRequest, Claimed, Counter, IfFailed, JobChange, NewJob, Redrive, SubmitOutcome, Submitted,
 };
 use crate::time::Timestamp;
 use crate::turns::{Given, rank_of};
 use crate::upstream::Starter;
+use uuid::Uuid;
 
 impl State {
     pub(super) fn submit(&mut self, new: NewJob, now: Timestamp) -> Submitted {
@@ -229,6 +231,39 @@ impl State {
             changed += u32::from(swept.is_ok_and(|applied| applied.answer != Answer::Already));
         }
         changed
+    }
+
+    pub(super) fn forget(&mut self, keep: &Retention, limit: u32, now: Timestamp) -> u64 {
+        let over = self.rows.values().map(Row::job).filter(|job| keep.is_over(job, now));
+        let mut over: Vec<_> = over.map(|job| (job.finished_at, job.id)).collect();
+        over.sort_unstable();
+        let (mut dead, mut finished, mut forgotten) = (0, 0, 0);
+        for (_, id) in over {
+            let job = self.rows[&id].job();
+            let is_dead =
+                matches!(job.state, JobState::Failed { reopen: Reopen::From(_) | Reopen::OnlyForced, .. });
+            let count = if is_dead { &mut dead } else { &mut finished };
+            *count += 1;
+            if *count > limit {
+                continue;
+            }
+            forgotten += 1;
+            let Some(row) = self.rows.remove(&id) else { continue };
+            self.keys.retain(|_, of| *of != id);
+            let queue = row.job().spec.queue.clone();
+            let named = (1..).map(|n: u128| Uuid::from_u128(id.0.as_u128().wrapping_add(n)));
+            self.loose.extend(named.zip(row.ledger).map(|(name, entry)| (name, queue.clone(), entry)));
+        }
+        forgotten + keep.ledger.map_or(0, |kept| self.forget_paid(before(kept, now)))
+    }
+
+    fn forget_paid(&mut self, then: Timestamp) -> u64 {
+        let count =
+            |state: &Self| state.loose.len() + state.rows.values().map(|row| row.ledger.len()).sum::<usize>();
+        let all = count(self);
+        self.loose.retain(|(.., entry)| entry.at > then);
+        self.rows.values_mut().for_each(|row| row.ledger.retain(|entry| entry.at > then));
+        (all - count(self)) as u64
     }
 
     pub(super) fn count(&mut self, counter: Counter, queue: Queue, n: i64, now: Timestamp) {

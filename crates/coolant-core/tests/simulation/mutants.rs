@@ -9,6 +9,7 @@ use coolant_core::ledger::LedgerEntry;
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::model::{ManualClock, ModelStore};
 use coolant_core::names::{IdempotencyKey, JobType, Queue, Tenant};
+use coolant_core::retention::Retention;
 use coolant_core::store::*;
 use coolant_core::time::Timestamp;
 
@@ -139,6 +140,10 @@ impl Store for Mutant {
             Bug::ForgetLostJobs => Ok(0),
             _ => self.inner.sweep(limit).await,
         }
+    }
+
+    async fn forget(&self, keep: &Retention, limit: u32) -> StoreResult<u64> {
+        self.inner.forget(keep, limit).await
     }
 
     async fn jobs(&self, ids: &[JobId]) -> StoreResult<Vec<Option<JobRecord>>> {

@@ -71,7 +71,7 @@ pub(super) async fn run(app: App, args: IndexArgs, output: &Output) -> CommandRe
         .build()
         .map_err(|error| CommandError::Usage(error.to_string()))?;
     let working = tokio::spawn(worker.run(shutdown.clone()));
-    let keeping = tokio::spawn(housekeeping::run(app.engine.clone()));
+    let keeping = tokio::spawn(housekeeping::run(app.engine.clone(), app.settings.retention));
     let mut indexing = Indexing {
         app: &app,
         caller: Caller::local(),

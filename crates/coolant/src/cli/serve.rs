@@ -29,7 +29,7 @@ pub(super) async fn serve(settings: Settings, args: ServeArgs, output: &Output) 
         .map_err(CommandError::system(format!("cannot listen on {listen}: is a server running there?")))?;
     let address = listener.local_addr().map_err(CommandError::system("cannot tell the own address"))?;
     let router = http::router(app.engine.clone(), HttpConfig::default());
-    let keeping = tokio::spawn(housekeeping::run(app.engine.clone()));
+    let keeping = tokio::spawn(housekeeping::run(app.engine.clone(), app.settings.retention));
     let stopping = shutdown.clone();
     let serving = tokio::spawn(async move {
         http::serve(listener, router, async move { stopping.asked().await }).await;
@@ -61,7 +61,7 @@ pub(super) async fn work(app: App, args: WorkArgs, output: &Output) -> CommandRe
         worker = worker.job_types(names(&args.job_types, JobType::parse)?);
     }
     let worker = build(worker)?;
-    let keeping = tokio::spawn(housekeeping::run(app.engine.clone()));
+    let keeping = tokio::spawn(housekeeping::run(app.engine.clone(), app.settings.retention));
     output.line("coolant works; SIGTERM drains, a second one stops at once");
     let working = tokio::spawn(worker.run(shutdown)).await;
     keeping.abort();

@@ -18,6 +18,7 @@ pub(super) struct File {
     pub(super) locks_prefix: Option<String>,
     pub(super) embedding: Embedding,
     pub(super) parser: Parser,
+    pub(super) retention: Kept,
     /// By `provider/model`, in dollars per million tokens.
     pub(super) prices: BTreeMap<String, PriceText>,
 }
@@ -37,6 +38,22 @@ impl std::fmt::Debug for Embedding {
         // The key stays out of every log.
         f.debug_struct("Embedding").field("model", &self.model).finish_non_exhaustive()
     }
+}
+
+/// How long what is over is kept: days, or `"forever"`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Kept {
+    pub(super) finished_days: Option<Days>,
+    pub(super) dead_letter_days: Option<Days>,
+    pub(super) ledger_days: Option<Days>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Days {
+    Number(u32),
+    Text(String),
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -12,10 +12,11 @@ use coolant_ai::Secret;
 use coolant_ai::embed::EmbeddingSettings;
 use coolant_backends::Address;
 use coolant_core::prices::Prices;
+use coolant_core::retention::Retention;
 use coolant_core::say::Language;
 use coolant_parse::Limits;
 
-use file::File;
+use file::{Days, File};
 
 /// Where the store is unless somebody says otherwise.
 pub const DEFAULT_STORE: &str = "sqlite:coolant-data/coolant.db";
@@ -49,6 +50,8 @@ pub struct Settings {
     pub locks: Option<LockSettings>,
     /// What people are told things in.
     pub language: Language,
+    /// How long what is over is kept.
+    pub retention: Retention,
     /// Whether `NO_COLOR` asks for plain output.
     pub plain: bool,
 }
@@ -170,6 +173,7 @@ impl Settings {
             prices: prices(&file)?,
             locks: locks(pick(&flags.locks, "COOLANT_LOCKS", &file.locks), env, &file)?,
             language: Language::of_locale(&locale(env)),
+            retention: retention(env, &file)?,
             plain: env.get("NO_COLOR").is_some(),
         })
     }
@@ -194,6 +198,53 @@ fn number<T: std::str::FromStr>(env: &dyn Environment, name: &str) -> Result<Opt
 fn locale(env: &dyn Environment) -> String {
     let set = ["LC_ALL", "LC_MESSAGES", "LANG"].into_iter().find_map(|name| env.get(name));
     set.unwrap_or_default()
+}
+
+/// Days that something is kept, 1 to 36500, or `forever`.
+fn kept(
+    env: &dyn Environment,
+    variable: &str,
+    (key, kept): (&str, &Option<Days>),
+    default: Option<Duration>,
+) -> Result<Option<Duration>, ConfigError> {
+    let (name, text) = match (env.get(variable), kept) {
+        (Some(text), _) => (variable, text),
+        (None, Some(Days::Number(days))) => (key, days.to_string()),
+        (None, Some(Days::Text(text))) => (key, text.clone()),
+        (None, None) => return Ok(default),
+    };
+    if text == "forever" {
+        return Ok(None);
+    }
+    match text.parse::<u64>() {
+        Ok(days @ 1..=36_500) => Ok(Some(Duration::from_secs(days * 86_400))),
+        _ => Err(wrong(name, "must be days, 1 to 36500, or `forever`")),
+    }
+}
+
+fn retention(env: &dyn Environment, file: &File) -> Result<Retention, ConfigError> {
+    let (own, default) = (&file.retention, Retention::default());
+    let of = |variable, key, days, default| kept(env, variable, (key, days), default);
+    Ok(Retention {
+        finished: of(
+            "COOLANT_RETENTION_FINISHED_DAYS",
+            "retention.finished_days",
+            &own.finished_days,
+            default.finished,
+        )?,
+        dead_letters: of(
+            "COOLANT_RETENTION_DEAD_LETTER_DAYS",
+            "retention.dead_letter_days",
+            &own.dead_letter_days,
+            default.dead_letters,
+        )?,
+        ledger: of(
+            "COOLANT_RETENTION_LEDGER_DAYS",
+            "retention.ledger_days",
+            &own.ledger_days,
+            default.ledger,
+        )?,
+    })
 }
 
 fn locks(
@@ -300,6 +351,31 @@ mod tests {
         let path = folder.path().join("coolant.toml");
         std::fs::write(&path, text).unwrap();
         (folder, path)
+    }
+
+    #[test]
+    fn what_is_over_is_kept_as_long_as_it_is_said() {
+        let days = |days: u64| Some(Duration::from_secs(days * 86_400));
+        let load = |text: &str, env: &HashMap<&str, &str>| {
+            let (_folder, path) = written(text);
+            let flags = Flags { config: Some(path), ..Flags::default() };
+            Settings::load(&flags, env).map(|settings| settings.retention)
+        };
+        let nothing = HashMap::new();
+        assert_eq!(
+            load("", &nothing).unwrap(),
+            Retention { finished: days(30), dead_letters: None, ledger: None }
+        );
+        let text = "[retention]\nfinished_days = 'forever'\ndead_letter_days = 90\nledger_days = 400";
+        let said = Retention { finished: None, dead_letters: days(90), ledger: days(400) };
+        assert_eq!(load(text, &nothing).unwrap(), said);
+        let env = HashMap::from([("COOLANT_RETENTION_FINISHED_DAYS", "7")]);
+        assert_eq!(load(text, &env).unwrap(), Retention { finished: days(7), ..said });
+        for wrong in ["finished_days = 0", "dead_letter_days = 'soon'", "ledger_days = 36501", "days = 3"] {
+            let error = load(&format!("[retention]\n{wrong}"), &nothing).unwrap_err();
+            let name = wrong.split(' ').next().unwrap();
+            assert!(format!("{error:?}").contains(name), "{error:?}");
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use coolant_core::retention::Retention;
+
 use super::redrive::Paces;
 use super::schedule::{Troubles, fire_due};
 use super::{Engine, EngineResult};
@@ -19,13 +21,35 @@ const LOCKS_EVERY: u32 = 40;
 /// Jobs ended in one go; as long as there are that many, the next go follows at once.
 const SWEEP_LIMIT: u32 = 500;
 
+/// How often it looks for what was kept long enough.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
+/// The pause between two pieces while there is more.
+const FORGET_ON: Duration = Duration::from_millis(100);
+/// Jobs in a piece.
+const FORGET_LIMIT: u32 = 200;
+
 /// How often it looks whether the index wants tending. Searches find the same before.
 const TEND_EVERY: Duration = Duration::from_secs(2);
 
 /// Sweeps, paces redrives, submits the ticks of schedules and tends the index until it is dropped.
-pub async fn run(engine: Engine) {
-    // Apart, since building an index takes its time.
-    tokio::join!(sweep(engine.clone()), tend(engine));
+pub async fn run(engine: Engine, keep: Retention) {
+    // Apart, since building an index and forgetting take their time.
+    tokio::join!(sweep(engine.clone()), tend(engine.clone()), forget(engine, keep));
+}
+
+/// A few jobs at a time, with a pause after each piece, so that nobody who submits or works waits for it.
+async fn forget(engine: Engine, keep: Retention) {
+    loop {
+        let pause = match engine.store().forget(&keep, FORGET_LIMIT).await {
+            Ok(forgotten) if forgotten >= u64::from(FORGET_LIMIT) => FORGET_ON,
+            Ok(_) => FORGET_EVERY,
+            Err(error) => {
+                tracing::debug!(%error, "nothing could be forgotten; the next look makes up for it");
+                FORGET_EVERY
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
 }
 
 async fn tend(engine: Engine) {

@@ -21,6 +21,7 @@ use coolant_core::names::{
     DocumentId, IdempotencyKey, JobType, LockName, Queue, ScheduleName, Tenant, Upstream,
 };
 use coolant_core::process::{Burial, Process, ProcessId, ProcessLock, ProcessStore};
+use coolant_core::retention::Retention;
 use coolant_core::schedule::{Schedule, ScheduleStore};
 use coolant_core::store::{
     Applied, AuditEntry, ClaimRequest, Claimed, Counter, DlqGroup, JobChange, JobFilter, NewJob, Page,
@@ -299,6 +300,7 @@ pass_on! {
     claim(request: ClaimRequest) -> Vec<Claimed>;
     apply(changes: Vec<JobChange>) -> Vec<Result<Applied, Refusal>>;
     sweep(limit: u32) -> u32;
+    forget(keep: &Retention, limit: u32) -> u64;
     jobs(ids: &[JobId]) -> Vec<Option<JobRecord>>;
     by_key(tenant: &Tenant, key: &IdempotencyKey) -> Option<JobRecord>;
     list(filter: &JobFilter, page: Page) -> Vec<JobRecord>;

@@ -9,6 +9,7 @@ use coolant::engine::{Engine, Parts, Pipeline, housekeeping};
 use coolant::http::{HttpConfig, router, serve};
 use coolant_core::job::JobId;
 use coolant_core::model::{Clock, ManualClock, ModelStore};
+use coolant_core::retention::Retention;
 use coolant_core::time::Timestamp;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -39,7 +40,7 @@ impl Server {
     pub async fn start() -> Self {
         let clock = ManualClock::at(Timestamp::from_millis(1_764_417_600_000));
         let mut server = Self::over(clock.reader(), clock).await;
-        server.keeper = Some(tokio::spawn(housekeeping::run(server.engine.clone())));
+        server.keeper = Some(tokio::spawn(housekeeping::run(server.engine.clone(), Retention::default())));
         server
     }
 

@@ -15,6 +15,7 @@ use coolant_core::ledger::LedgerEntry;
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::model::{ManualClock, ModelStore};
 use coolant_core::names::{IdempotencyKey, JobType, Queue, Tenant};
+use coolant_core::retention::Retention;
 use coolant_core::store::*;
 use coolant_core::time::Timestamp;
 use serde_json::Value;
@@ -179,6 +180,9 @@ impl Store for Watched {
     }
     async fn sweep(&self, limit: u32) -> StoreResult<u32> {
         self.model.sweep(limit).await
+    }
+    async fn forget(&self, keep: &Retention, limit: u32) -> StoreResult<u64> {
+        self.model.forget(keep, limit).await
     }
     async fn jobs(&self, ids: &[JobId]) -> StoreResult<Vec<Option<JobRecord>>> {
         self.model.jobs(ids).await

@@ -33,7 +33,7 @@ pub(super) async fn run(
     let jobs = submit(&app.engine, args).await?;
     let worker = app.worker().build().map_err(|error| CommandError::Usage(error.to_string()))?;
     let shutdown = Shutdown::new();
-    let keeping = tokio::spawn(housekeeping::run(app.engine.clone()));
+    let keeping = tokio::spawn(housekeeping::run(app.engine.clone(), app.settings.retention));
     let working = tokio::spawn(worker.run(shutdown.clone()));
     let presses = Arc::new(AtomicU64::new(0));
     let mut users = tokio::task::JoinSet::new();
