@@ -4,12 +4,13 @@ mod documents;
 mod ledger;
 mod locks;
 mod processes;
+mod reading;
 mod schedules;
 mod upstreams;
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,9 +29,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 
+use reading::{LONGEST_LOOK, Readers};
+
 use crate::batch::{self, Batcher, Custom, Lane, Request, Response, Source};
 use crate::clock::{StoreClock, TestClock};
-use crate::conn::{Conn, unavailable};
+use crate::conn::Conn;
 use crate::hints::{self, Hints};
 use crate::postgres::Purpose;
 use crate::sql::upstreams::Dealings;
@@ -90,16 +93,6 @@ pub struct SqlStore {
     _hinting: hints::Task,
 }
 
-enum Readers {
-    Files { path: PathBuf, idle: Arc<Mutex<Vec<rusqlite::Connection>>> },
-    Pool(deadpool_postgres::Pool),
-}
-
-/// Reading connections kept open to a file.
-const IDLE_READERS: usize = 4;
-/// How long a server may take for what is read, and to say whether it is ready.
-const LONGEST_READ: Duration = Duration::from_secs(30);
-const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// How often a worker's question is written down.
 const ASKED_EVERY: Duration = Duration::from_secs(1);
 
@@ -222,61 +215,6 @@ impl SqlStore {
         self.read(move |conn| async move { crate::sql::operation::examine(conn, &clock).await }.boxed()).await
     }
 
-    /// Reads in one snapshot, on a connection of its own.
-    async fn read<T, F>(&self, read: F) -> StoreResult<T>
-    where
-        T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut Conn) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
-    {
-        self.read_within(LONGEST_READ, read).await
-    }
-
-    /// The same of a server that has to answer by then.
-    async fn read_within<T, F>(&self, limit: Duration, read: F) -> StoreResult<T>
-    where
-        T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut Conn) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
-    {
-        let task = match &self.readers {
-            Readers::Files { path, idle } => {
-                let (path, idle) = (path.clone(), Arc::clone(idle));
-                self.runtime.spawn_blocking(move || {
-                    let mut conn = Conn::Sqlite(take_reader(&path, &idle)?);
-                    let outcome = futures::executor::block_on(in_snapshot(&mut conn, read));
-                    if let Conn::Sqlite(conn) = conn {
-                        let mut idle = idle.lock().unwrap_or_else(PoisonError::into_inner);
-                        if conn.is_autocommit() && idle.len() < IDLE_READERS {
-                            idle.push(conn);
-                        }
-                    }
-                    outcome
-                })
-            }
-            Readers::Pool(pool) => {
-                let pool = pool.clone();
-                self.runtime.spawn(async move {
-                    let mut conn = Conn::Postgres(pool.get().await.map_err(postgres::pool_error)?);
-                    let reading = tokio::time::timeout(limit, in_snapshot(&mut conn, read)).await;
-                    let is_silent = reading.is_err();
-                    let outcome = reading.map_err(unavailable).flatten();
-                    let is_away = matches!(outcome, Err(StoreError::Unavailable(_)));
-                    if outcome.is_err()
-                        && (is_away || !conn.rollback().await)
-                        && let Conn::Postgres(client) = conn
-                    {
-                        drop(deadpool_postgres::Object::take(client));
-                    }
-                    if is_silent {
-                        // Those that idle lead to the same server.
-                        pool.retain(|_, _| false);
-                    }
-                    outcome
-                })
-            }
-        };
-        task.await.map_err(|error| StoreError::Broken(error.to_string()))?
-    }
-
     /// Writes something that only its caller understands, in a group's transaction.
     async fn write<T: Send + 'static>(
         &self,
@@ -348,26 +286,6 @@ impl SqlStore {
 
 fn mixed_up() -> StoreError {
     StoreError::Broken("an answer came to the wrong question".into())
-}
-
-fn take_reader(path: &Path, idle: &Mutex<Vec<rusqlite::Connection>>) -> StoreResult<rusqlite::Connection> {
-    let kept = idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    kept.map_or_else(|| sqlite::open_reader(path), Ok)
-}
-
-async fn in_snapshot<T, F>(conn: &mut Conn, read: F) -> StoreResult<T>
-where
-    F: for<'c> FnOnce(&'c mut Conn) -> BoxFuture<'c, StoreResult<T>> + Send,
-{
-    conn.begin_snapshot().await?;
-    let value = read(conn).await;
-    match value {
-        Ok(value) => conn.commit().await.map(|()| value),
-        Err(error) => {
-            conn.rollback().await;
-            Err(error)
-        }
-    }
 }
 
 #[async_trait]
