@@ -33,6 +33,7 @@ mod restarts;
 mod schedules;
 mod soak;
 mod steps;
+mod upstreams;
 mod way;
 mod world;
 
@@ -75,6 +76,10 @@ scenarios! {
         s14_ten_jobs_of_a_tenant_start_within_twenty_claims_beside_ten_thousand,
         s14_a_job_without_a_tenant_is_a_tenant_of_its_own,
         the_jobs_that_go_first_are_counted_as_tenants_take_turns;
+    upstreams:
+        s08_a_closed_upstream_holds_its_jobs_and_no_others,
+        s15_no_second_holds_more_starts_than_the_rate_and_its_burst,
+        s16_a_budget_is_not_overspent_and_a_dead_workers_part_comes_back;
     redrive:
         s12_a_redrive_moves_the_newest_twin_and_the_free_ones_once,
         s12_a_redrive_goes_on_after_a_crash;
