@@ -27,4 +27,4 @@ pub use clock::TestClock;
 pub use hints::Hints;
 #[cfg(feature = "redis")]
 pub use redis_locks::RedisLocks;
-pub use store::{Condition, Finding, Options, SqlStore};
+pub use store::{Condition, Finding, Options, SqlStore, Tolerance};

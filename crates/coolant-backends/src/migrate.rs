@@ -8,6 +8,8 @@
 //!
 //! Elsewhere: what a database may have or not, and gets by migrating once more (`pgvector`).
 
+use std::collections::BTreeMap;
+
 use coolant_core::store::{StoreError, StoreResult};
 
 use crate::conn::{Conn, Dialect, Value};
@@ -180,6 +182,28 @@ pub(crate) async fn check(conn: &mut Conn) -> StoreResult<()> {
         0 => Ok(()),
         left => Err(StoreError::NotMigrated(format!("{left} steps are missing: run `coolant migrate`"))),
     }
+}
+
+/// The indexes that a migrated store has, by name, each with the statement that makes it.
+pub(crate) fn indexes(dialect: Dialect) -> BTreeMap<String, String> {
+    let mut indexes = BTreeMap::new();
+    for migration in MIGRATIONS {
+        let text = migration.text(dialect);
+        let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
+        for statement in code.join(" ").split(';') {
+            let words: Vec<&str> = statement.split_whitespace().collect();
+            match words.as_slice() {
+                ["CREATE", "INDEX", name, ..] => {
+                    indexes.insert((*name).to_owned(), words.join(" "));
+                }
+                ["DROP", "INDEX", name, ..] => {
+                    indexes.remove(*name);
+                }
+                _ => {}
+            }
+        }
+    }
+    indexes
 }
 
 /// A step that a store has seen.

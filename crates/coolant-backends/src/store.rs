@@ -37,7 +37,7 @@ use crate::conn::Conn;
 use crate::hints::{self, Hints};
 use crate::postgres::Purpose;
 use crate::sql::upstreams::Dealings;
-use crate::sql::{ahead, jobs, operation, retention, stats};
+use crate::sql::{ahead, examine, jobs, operation, retention, stats};
 use crate::{Address, migrate, postgres, sqlite};
 
 /// How a store is opened.
@@ -66,6 +66,21 @@ pub enum Condition {
     Warning,
     /// Does not work.
     Bad,
+}
+
+/// What an examination of PostgreSQL does not mind yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tolerance {
+    /// A transaction that is open for so long; a minute by default.
+    pub open_transaction: Duration,
+    /// So many dead rows in a table, or half as many as live ones, whichever is more; 10 000 by default.
+    pub dead_rows: i64,
+}
+
+impl Default for Tolerance {
+    fn default() -> Self {
+        Self { open_transaction: Duration::from_secs(60), dead_rows: 10_000 }
+    }
 }
 
 /// Something that an examination found.
@@ -211,8 +226,16 @@ impl SqlStore {
     /// # Errors
     /// That it cannot be reached at all.
     pub async fn examine(&self) -> StoreResult<Vec<Finding>> {
+        self.examine_beyond(Tolerance::default()).await
+    }
+
+    /// The same with other bounds on what is still as it should be.
+    ///
+    /// # Errors
+    /// As for [`Self::examine`].
+    pub async fn examine_beyond(&self, tolerance: Tolerance) -> StoreResult<Vec<Finding>> {
         let clock = self.clock.clone();
-        self.read(move |conn| async move { crate::sql::operation::examine(conn, &clock).await }.boxed()).await
+        self.read(move |conn| async move { examine::examine(conn, &clock, &tolerance).await }.boxed()).await
     }
 
     /// Writes something that only its caller understands, in a group's transaction.

@@ -7,6 +7,7 @@ pub(crate) mod claim;
 pub(crate) mod codec;
 pub(crate) mod counters;
 pub(crate) mod documents;
+pub(crate) mod examine;
 pub(crate) mod floor;
 pub(crate) mod jobs;
 pub(crate) mod ledger;

@@ -6,10 +6,8 @@ use coolant_core::store::{AuditEntry, Redrive, RedriveState, StoreResult};
 use coolant_core::time::Timestamp;
 use uuid::Uuid;
 
-use crate::clock::StoreClock;
-use crate::conn::{Columns, Conn, Dialect, Kind, Value};
+use crate::conn::{Columns, Conn, Kind, Value};
 use crate::sql::codec::{from_json, maybe_at, name, to_json};
-use crate::store::{Condition, Finding};
 
 const AUDIT: Columns<'_> = &[
     ("id", Kind::Text),
@@ -140,56 +138,4 @@ pub(crate) async fn last_claim_asked(
     let text = "SELECT max(asked_at) FROM claimers WHERE queue = $1 AND (job_type = $2 OR job_type = '')";
     let mut rows = conn.query(text, &[queue.as_str().into(), job_type.as_str().into()]).await?;
     rows.pop().map_or(Ok(None), |mut row| maybe_at(&mut row))
-}
-
-/// Looks for what is wrong with the store itself.
-pub(crate) async fn examine(conn: &mut Conn, clock: &StoreClock) -> StoreResult<Vec<Finding>> {
-    let mut findings = vec![clock_finding(conn, clock).await?, schema_finding(conn).await];
-    let (what, text, good) = match conn.dialect() {
-        Dialect::Sqlite => ("integrity", "SELECT quick_check FROM pragma_quick_check LIMIT 1", "ok"),
-        Dialect::Postgres => ("durability", "SELECT current_setting('fsync')", "on"),
-    };
-    let said = conn.query(text, &[]).await?.pop().map_or(Ok(String::new()), |mut row| row.text())?;
-    findings.push(Finding {
-        what: what.into(),
-        condition: if said == good { Condition::Good } else { Condition::Bad },
-        detail: match conn.dialect() {
-            Dialect::Sqlite => format!("SQLite's own check says: {said}"),
-            Dialect::Postgres => format!("fsync is {said}; off, accepted jobs are lost when the power goes"),
-        },
-    });
-    if conn.dialect() == Dialect::Postgres {
-        findings.push(crate::pgvector::examine(conn, clock).await?);
-    }
-    Ok(findings)
-}
-
-/// The farthest that the machine's clock may be from the store's before somebody should look, in
-/// milliseconds.
-const CLOCK_SKEW_MS: i64 = 2000;
-
-async fn clock_finding(conn: &mut Conn, clock: &StoreClock) -> StoreResult<Finding> {
-    let skew = clock.now(conn).await?.as_millis() - crate::clock::wall_ms();
-    let good = skew.abs() <= CLOCK_SKEW_MS;
-    Ok(Finding {
-        what: "clock".into(),
-        condition: if good { Condition::Good } else { Condition::Warning },
-        detail: if good {
-            format!("the store's clock and this machine's differ by {} ms", skew.abs())
-        } else {
-            format!(
-                "the store's clock is {} ms {} this machine's: leases follow the store's, `run_at` is read by it",
-                skew.abs(),
-                if skew > 0 { "ahead of" } else { "behind" }
-            )
-        },
-    })
-}
-
-async fn schema_finding(conn: &mut Conn) -> Finding {
-    let (condition, detail) = match crate::migrate::check(conn).await {
-        Ok(()) => (Condition::Good, "up to date".to_owned()),
-        Err(error) => (Condition::Bad, error.to_string()),
-    };
-    Finding { what: "schema".into(), condition, detail }
 }
