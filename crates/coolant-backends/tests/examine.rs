@@ -1,6 +1,6 @@
 //! What an examination finds, and that its advice helps.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test ends where it goes wrong, and says why")]
 
 mod support;
 
