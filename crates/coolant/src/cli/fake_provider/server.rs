@@ -33,7 +33,7 @@ pub(crate) struct FakeProvider {
 struct Inner {
     script: Script,
     prices: Prices,
-    start: Instant,
+    start: Mutex<Instant>,
     desk: Mutex<Desk>,
 }
 
@@ -55,7 +55,7 @@ impl FakeProvider {
     pub(crate) fn new(script: Script) -> Self {
         let desk = Desk { fitted: vec![0; script.rules.len()], ..Desk::default() };
         let prices = script.prices().unwrap_or_default();
-        let inner = Inner { script, prices, start: Instant::now(), desk: Mutex::new(desk) };
+        let inner = Inner { script, prices, start: Mutex::new(Instant::now()), desk: Mutex::new(desk) };
         Self { inner: Arc::new(inner) }
     }
 
@@ -79,7 +79,12 @@ impl FakeProvider {
 
     /// The time since its start, which the rules' times are counted in.
     pub(crate) fn age(&self) -> Duration {
-        self.inner.start.elapsed()
+        self.inner.start.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// Lets its time begin now, and not when it was made.
+    pub(crate) fn begin(&self) {
+        *self.inner.start.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
     fn desk(&self) -> MutexGuard<'_, Desk> {

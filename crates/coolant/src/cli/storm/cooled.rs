@@ -33,6 +33,8 @@ pub(super) async fn run(
     let jobs = submit(&app.engine, args).await?;
     let worker = app.worker().build().map_err(|error| CommandError::Usage(error.to_string()))?;
     let shutdown = Shutdown::new();
+    // The jobs are there before anything runs, as with the other ways.
+    upstream.provider.begin();
     let keeping = tokio::spawn(housekeeping::run(app.engine.clone(), app.settings.retention));
     let working = tokio::spawn(worker.run(shutdown.clone()));
     let presses = Arc::new(AtomicU64::new(0));
