@@ -72,6 +72,7 @@ pub(crate) async fn the_jobs_that_go_first_are_counted_as_tenants_take_turns(wor
         let behind = reasons.iter().find(|reason| reason["reason"] == "behind_in_queue");
         behind.map_or_else(String::new, |reason| text(&reason["message"]))
     };
-    assert!(ahead(&of_b[2]).await.starts_with("1 "), "a turn of the other tenant");
-    assert!(ahead(&of_b[1]).await.starts_with("5 "), "two of its own, and three turns of the other");
+    let counted = |count: u32| format!("jobs ahead of it in queue `default`: {count}");
+    assert_eq!(ahead(&of_b[2]).await, counted(1), "a turn of the other tenant");
+    assert_eq!(ahead(&of_b[1]).await, counted(5), "two of its own, and three turns of the other");
 }
