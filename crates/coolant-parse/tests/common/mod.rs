@@ -18,7 +18,7 @@ pub fn parser() -> Parser {
 
 /// The limits of both manifests; memory stays at the default, which is stricter.
 pub fn case_limits() -> Limits {
-    Limits { time: Duration::from_secs(10), ..Limits::default() }
+    Limits { time: Duration::from_secs(30), ..Limits::default() }
 }
 
 pub fn named(filename: &str) -> Hints {
