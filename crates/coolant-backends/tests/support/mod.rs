@@ -94,7 +94,7 @@ impl Raw {
     /// Returns once a query gives true.
     #[allow(dead_code, reason = "not every test file needs it")]
     pub(crate) async fn until(&self, query: &str) {
-        while !self.0.query_one(query, &[]).await.unwrap().get::<_, bool>(0) {
+        while !self.look(query).await.get::<_, bool>(0) {
             tokio::task::yield_now().await;
         }
     }
@@ -131,9 +131,15 @@ impl Raw {
     pub(crate) async fn until_somebody_waits(&self) {
         let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                        AND wait_event_type = 'Lock'";
-        while self.0.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        while self.look(waiting).await.get::<_, i64>(0) == 0 {
             tokio::task::yield_now().await;
         }
+    }
+
+    /// What a query gives now. Within a transaction the server would show its activity as it was at the first look.
+    async fn look(&self, query: &str) -> tokio_postgres::Row {
+        self.say("SELECT pg_stat_clear_snapshot()").await;
+        self.0.query_one(query, &[]).await.unwrap()
     }
 }
 
