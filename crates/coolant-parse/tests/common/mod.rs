@@ -16,10 +16,9 @@ pub fn parser() -> Parser {
     Parser::new(PathBuf::from(env!("CARGO_BIN_EXE_coolant-parse-child")), Vec::new())
 }
 
-/// The limits of both manifests: their 10 s, thrice on a machine that tests share. Memory stays at the
-/// default, which is stricter.
+/// The limits of both manifests; memory stays at the default, which is stricter.
 pub fn case_limits() -> Limits {
-    Limits { time: Duration::from_secs(30), ..Limits::default() }
+    Limits { time: Duration::from_secs(10), ..Limits::default() }
 }
 
 pub fn named(filename: &str) -> Hints {
