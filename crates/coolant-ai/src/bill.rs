@@ -2,12 +2,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use coolant_core::handler::Charge;
 use coolant_core::money::{Money, Usage};
 use coolant_core::time::Timestamp;
 
 use crate::chunk::estimate_tokens;
 use crate::embed::{self, EmbedError, Phase, TransportFault};
-use crate::failure::embedding_failure;
 use crate::pipeline::Pipeline;
 
 impl Pipeline {
@@ -31,21 +31,19 @@ impl Pipeline {
         Some(usage)
     }
 
-    /// A call that gave nothing, as far as it may have been paid: its answer was of no use, or the connection
-    /// broke after the provider had it. What a cut call cost nobody says, so its tokens are an estimate.
-    pub(crate) fn bill_failure(&self, error: &EmbedError, inputs: &[String]) -> Option<Usage> {
+    /// What a call that gave nothing costs all the same: its answer was of no use, or the connection broke after
+    /// the provider had it. What a cut call cost nobody says, so its tokens are an estimate.
+    pub(crate) fn charge(&self, error: &EmbedError, inputs: &[String]) -> Charge {
         let cut = embed::Usage { input_tokens: estimate(inputs), estimated: true, reported: None };
         let used = match error {
             EmbedError::InvalidOutput { usage, .. } => usage,
-            EmbedError::Transport { phase: Phase::Sent | Phase::AnswerBegun, fault, .. }
-                if *fault != TransportFault::UntrustedTls =>
-            {
-                &cut
-            }
-            _ => return None,
+            EmbedError::Transport { fault: TransportFault::UntrustedTls, .. }
+            | EmbedError::Transport { phase: Phase::NotSent, .. }
+            | EmbedError::BlankInput { .. } => return Charge::NotSent,
+            EmbedError::Transport { .. } => &cut,
+            EmbedError::Refused { .. } => return Charge::Unknown,
         };
-        let failed = Some(embedding_failure(error, self.upstream()).class);
-        self.bill(used, None).map(|usage| Usage { failed, ..usage })
+        self.bill(used, None).map_or(Charge::Unknown, Charge::used)
     }
 
     /// What embedding so many tokens would cost, at the price of today; `None` if nobody knows.

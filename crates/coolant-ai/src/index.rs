@@ -16,7 +16,7 @@ use coolant_core::documents::{
     ContentHash, DocumentStore, FinishedStep, HashedVector, NewChunk, Publication, VectorBatch,
 };
 use coolant_core::failure::FailureClass;
-use coolant_core::handler::{Context, Handler, HandlerError};
+use coolant_core::handler::{Context, Handler, HandlerError, PaidCall};
 use coolant_core::money::Usage;
 use coolant_core::names::{DocumentId, Tenant};
 use coolant_core::store::{Counter, Store};
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::chunk::{Chunk, Section, chunk_hash};
-use crate::embed::{EmbedError, batches};
+use crate::embed::batches;
 use crate::failure::embedding_failure;
 use crate::in_flight::InFlight;
 use crate::pipeline::{Pipeline, Text};
@@ -74,6 +74,14 @@ struct Parsed {
 #[derive(Debug, Serialize, Deserialize)]
 struct EmbeddedBatch {
     embedded: u64,
+}
+
+/// What became of a batch.
+enum Batch {
+    /// Its vectors are kept.
+    Kept,
+    /// The provider takes only fewer inputs at a time.
+    TooLarge,
 }
 
 /// Names of embedding steps begin so.
@@ -252,21 +260,50 @@ impl DocumentIndex {
         let ours = self.unknown(tenant, ours).await?;
         let mut waiting = vec![ours.as_slice()];
         while let Some(batch) = waiting.pop().filter(|batch| !batch.is_empty()) {
-            let inputs: Vec<String> = batch.iter().map(|prepared| prepared.chunk.text.clone()).collect();
-            match self.pipeline.embedder.embed(&inputs).await {
-                Ok(answer) => {
-                    let usage = self.pipeline.bill(&answer.usage, answer.model).into_iter().collect();
-                    self.keep(ctx, tenant, batch, answer.vectors, usage).await?;
-                }
-                Err(error) if error.is_batch_too_large() && batch.len() > 1 => {
+            match self.pay(ctx, tenant, batch).await? {
+                Batch::Kept => {}
+                Batch::TooLarge => {
                     let (first, second) = batch.split_at(batch.len() / 2);
                     waiting.extend([second, first]);
                 }
-                Err(error) => return Err(self.failed(ctx, batch, &inputs, &error).await),
             }
         }
         drop((taken, room));
         Ok((ours.len() as u64, others))
+    }
+
+    /// One call of the embedder under a permit, if it costs anything, and its vectors kept.
+    async fn pay(&self, ctx: &Context, tenant: &Tenant, batch: &[&Prepared]) -> Result<Batch, HandlerError> {
+        let inputs: Vec<String> = batch.iter().map(|prepared| prepared.chunk.text.clone()).collect();
+        let step = format!("{STEP}{}", digest(batch));
+        let mut call = match self.pipeline.upstream() {
+            Some(upstream) => {
+                let tokens = batch.iter().map(|prepared| u64::from(prepared.chunk.tokens)).sum();
+                let call = PaidCall::new(&step, upstream).embeddings().tokens(tokens, 0);
+                Some(ctx.begin_call(call).await?)
+            }
+            None => None,
+        };
+        match self.pipeline.embedder.embed(&inputs).await {
+            Ok(answer) => {
+                let usage = self.pipeline.bill(&answer.usage, answer.model);
+                let usage = call.as_mut().map(|call| call.answered(usage, answer.headers));
+                self.keep(ctx, tenant, batch, answer.vectors, (step, usage)).await?;
+                if let Some(call) = call {
+                    call.kept();
+                }
+                Ok(Batch::Kept)
+            }
+            Err(error) => {
+                let failure = embedding_failure(&error, self.pipeline.upstream());
+                let failure = match call {
+                    Some(call) => call.failed(failure, self.pipeline.charge(&error, &inputs)).await,
+                    None => failure,
+                };
+                let splits = error.is_batch_too_large() && batch.len() > 1;
+                if splits { Ok(Batch::TooLarge) } else { Err(failure.into()) }
+            }
+        }
     }
 
     async fn keep(
@@ -275,13 +312,13 @@ impl DocumentIndex {
         tenant: &Tenant,
         batch: &[&Prepared],
         vectors: Vec<Vec<f32>>,
-        usage: Vec<Usage>,
+        (step, usage): (String, Option<Usage>),
     ) -> Result<(), HandlerError> {
         let step = FinishedStep {
             lease: ctx.lease(),
-            name: format!("{STEP}{}", digest(batch)),
+            name: step,
             output: json!(EmbeddedBatch { embedded: batch.len() as u64 }),
-            usage,
+            usage: usage.into_iter().collect(),
         };
         let vectors = batch
             .iter()
@@ -300,25 +337,6 @@ impl DocumentIndex {
                 Err(error) => ctx.outlast(error).await?,
             }
         }
-    }
-
-    /// A failed call as the job's failure. One that was paid for, or may have been, is booked before.
-    async fn failed(
-        &self,
-        ctx: &Context,
-        batch: &[&Prepared],
-        inputs: &[String],
-        error: &EmbedError,
-    ) -> HandlerError {
-        if let Some(usage) = self.pipeline.bill_failure(error, inputs) {
-            let name = format!("unusable-{}-{}", ctx.lease().1.0, digest(batch));
-            let booked =
-                ctx.paid_step(&name, async || Ok((json!({"inputs": batch.len()}), vec![usage]))).await;
-            if let Err(gone) = booked {
-                return gone;
-            }
-        }
-        embedding_failure(error, self.pipeline.upstream()).into()
     }
 
     async fn publish(

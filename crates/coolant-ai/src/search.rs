@@ -5,13 +5,12 @@ use std::sync::Arc;
 use coolant_core::documents::{
     ChunkRef, DocumentStore, FoundChunk, HashedVector, SearchRequest, SearchTerm, VectorBatch,
 };
-use coolant_core::failure::Failure;
-use coolant_core::ledger::{LedgerStore, LooseCall};
-use coolant_core::money::Usage;
-use coolant_core::names::{DocumentId, JobType, Queue, Tenant};
+use coolant_core::failure::{Failure, FailureClass};
+use coolant_core::handler::{HandlerError, PaidCall, Payer};
+use coolant_core::names::{DocumentId, Tenant};
 use coolant_core::store::StoreError;
 
-use crate::chunk::chunk_hash;
+use crate::chunk::{chunk_hash, estimate_tokens};
 use crate::failure::embedding_failure;
 use crate::pipeline::Pipeline;
 use crate::rank::{RankedList, fuse, vector_weight};
@@ -51,7 +50,7 @@ pub enum SearchFault {
 /// Searches what a pipeline has indexed.
 pub struct Search {
     documents: Arc<dyn DocumentStore>,
-    ledger: Arc<dyn LedgerStore>,
+    payer: Arc<dyn Payer>,
     pipeline: Arc<Pipeline>,
 }
 
@@ -61,14 +60,10 @@ const CANDIDATES_PER_HIT: u32 = 5;
 const LEAST_CANDIDATES: u32 = 50;
 
 impl Search {
-    /// A search over that store. Questions that are paid for are booked in that ledger.
+    /// A search over that store. Questions are paid for through that payer.
     #[must_use]
-    pub fn new(
-        documents: Arc<dyn DocumentStore>,
-        ledger: Arc<dyn LedgerStore>,
-        pipeline: Arc<Pipeline>,
-    ) -> Self {
-        Self { documents, ledger, pipeline }
+    pub fn new(documents: Arc<dyn DocumentStore>, payer: Arc<dyn Payer>, pipeline: Arc<Pipeline>) -> Self {
+        Self { documents, payer, pipeline }
     }
 
     /// The best `k` hits, best first. In a joined search, words alone answer while the provider of the
@@ -126,16 +121,7 @@ impl Search {
         {
             return Ok(vector);
         }
-        let inputs = [question.to_owned()];
-        let answer = match embedder.embed(&inputs).await {
-            Ok(answer) => answer,
-            Err(error) => {
-                self.book(tenant, self.pipeline.bill_failure(&error, &inputs)).await;
-                return Err(SearchFault::Embedding(embedding_failure(&error, embedder.upstream())));
-            }
-        };
-        self.book(tenant, self.pipeline.bill(&answer.usage, answer.model)).await;
-        let vector = answer.vectors.into_iter().next().unwrap_or_default();
+        let vector = self.ask(tenant, question).await?;
         if embedder.upstream().is_some() {
             let vectors = vec![HashedVector { hash, vector: vector.clone() }];
             let batch = VectorBatch { tenant: tenant.clone(), model, vectors, step: None };
@@ -144,21 +130,51 @@ impl Search {
         }
         Ok(vector)
     }
+
+    /// One call of the embedder, under a permit if it costs anything.
+    async fn ask(&self, tenant: &Tenant, question: &str) -> Result<Vec<f32>, SearchFault> {
+        let embedder = &self.pipeline.embedder;
+        let call = match embedder.upstream() {
+            Some(upstream) => {
+                let call = PaidCall::new(SEARCH, upstream).embeddings().tenant(tenant.clone());
+                let call = call.tokens(u64::from(estimate_tokens(question)), 0);
+                Some(call.begin(Arc::clone(&self.payer)).await.map_err(not_now)?)
+            }
+            None => None,
+        };
+        let inputs = [question.to_owned()];
+        match embedder.embed(&inputs).await {
+            Ok(answer) => {
+                if let Some(call) = call {
+                    call.done(self.pipeline.bill(&answer.usage, answer.model), answer.headers).await;
+                }
+                Ok(answer.vectors.into_iter().next().unwrap_or_default())
+            }
+            Err(error) => {
+                let failure = embedding_failure(&error, embedder.upstream());
+                let failure = match call {
+                    Some(call) => call.failed(failure, self.pipeline.charge(&error, &inputs)).await,
+                    None => failure,
+                };
+                Err(SearchFault::Embedding(failure))
+            }
+        }
+    }
 }
 
 /// What the ledger knows a search's question by.
 const SEARCH: &str = "SEARCH";
 
-impl Search {
-    /// Books a paid question. A search is not refused because its bill could not be kept.
-    async fn book(&self, tenant: &Tenant, usage: Option<Usage>) {
-        let (Some(usage), Ok(job_type)) = (usage, JobType::parse(SEARCH)) else { return };
-        let (id, queue) = (uuid::Uuid::now_v7(), Queue::default());
-        let call = LooseCall { id, tenant: tenant.clone(), queue, job_type, usage };
-        if let Err(error) = self.ledger.book(vec![call]).await {
-            tracing::warn!(%error, "a paid question could not be booked");
+/// Why a question may not be paid for at the moment.
+fn not_now(error: HandlerError) -> SearchFault {
+    let unpaid = |class, message: String| Failure::new(class, "EMBEDDING_OVERLOADED", message);
+    SearchFault::Embedding(match error {
+        HandlerError::Failed(failure) => failure,
+        HandlerError::Defer { wait, reason } => {
+            unpaid(FailureClass::Overloaded, reason).with_retry_after(Some(wait))
         }
-    }
+        HandlerError::Gone(refusal) => unpaid(FailureClass::HandlerError, refusal.to_string()),
+    })
 }
 
 fn hit(chunks: &[FoundChunk], at: &ChunkRef, score: f64) -> Option<Ranked> {

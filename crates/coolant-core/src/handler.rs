@@ -1,8 +1,9 @@
 //! Handlers: code that runs jobs of one type, and what it is given to do so.
 //!
 //! A handler is an ordinary async function with a [`Context`]. What it finishes it keeps as a step; a later
-//! attempt gets the output back instead of paying again. It returns an output or an error; the lease, the
-//! heartbeats, retries and time limits are the worker's.
+//! attempt gets the output back instead of paying again. A call that costs money goes through
+//! [`Context::paid_call`]. It returns an output or an error; the lease, the heartbeats, retries and time limits
+//! are the worker's.
 //!
 //! ```
 //! use coolant_core::handler::{Context, Handler, HandlerError};
@@ -24,6 +25,8 @@
 //! }
 //! ```
 
+mod paid_call;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +41,8 @@ use crate::job::{JobId, JobRecord, LeaseToken, Progress};
 use crate::lifecycle::Refusal;
 use crate::money::Usage;
 use crate::store::StoreError;
+
+pub use paid_call::{CallError, Charge, OpenCall, Paid, PaidCall, Payer, Settling};
 
 /// Runs the jobs of one type.
 #[async_trait]
@@ -88,20 +93,24 @@ impl From<Failure> for HandlerError {
 /// Any error is a failure that may pass next time, with the whole chain of causes as its message.
 impl<E: std::error::Error> From<E> for HandlerError {
     fn from(error: E) -> Self {
-        let mut message = error.to_string();
-        let mut cause = error.source();
-        while let Some(source) = cause {
-            message.push_str(": ");
-            message.push_str(&source.to_string());
-            cause = source.source();
-        }
-        Self::failed(FailureClass::HandlerError, "HANDLER_ERROR", message)
+        Self::failed(FailureClass::HandlerError, "HANDLER_ERROR", with_causes(&error))
     }
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        message.push_str(": ");
+        message.push_str(&source.to_string());
+        cause = source.source();
+    }
+    message
 }
 
 /// What stands behind a context: a worker's lease, or a test's.
 #[async_trait]
-pub trait Lifeline: Send + Sync + 'static {
+pub trait Lifeline: Payer {
     /// Keeps a step under the lease, with the paid calls that made it.
     async fn save_step(&self, name: &str, output: &Value, usage: Vec<Usage>) -> Result<(), HandlerError>;
 
@@ -178,7 +187,8 @@ impl Context {
         self.paid_step(name, async || Ok((work().await?, Vec::new()))).await
     }
 
-    /// The same for work that pays: the calls are booked in the transaction that keeps the output.
+    /// The same for work that pays outside of [`Self::paid_call`]: the calls are booked in the transaction that keeps
+    /// the output, and nobody is asked for leave.
     ///
     /// # Errors
     /// As for [`Self::step`].

@@ -181,6 +181,8 @@ fn save_step(job: &Job, token: LeaseToken, usage: &[Usage], now: Timestamp) -> R
     let until = lease.until;
     let mut change = Change::of(job, now);
     change.book(usage, true);
+    // What moves on does not wait: the bound of the wait begins anew.
+    change.job.deferred_since = None;
     Ok(change.answer(Answer::Held { until }))
 }
 

@@ -1,5 +1,7 @@
 //! Money and tokens: what paid calls cost.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -101,6 +103,9 @@ pub struct Usage {
     /// gone well; a call whose permit is settled already is in the ledger, and is not booked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permit: Option<PermitId>,
+    /// How long its answer said that nothing is left of a limit: told to the upstream with the permit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Duration>,
 }
 
 impl Usage {
@@ -110,6 +115,12 @@ impl Usage {
         let mut usage = Self { upstream: Some(upstream.into()), ..Self::default() };
         usage.take_report(reported);
         usage
+    }
+
+    /// The same as the ledger keeps it: without what is only told to the upstream.
+    #[must_use]
+    pub fn booked(self) -> Self {
+        Self { permit: None, rest: None, ..self }
     }
 
     /// Takes over the counts of a provider's report, where it has any, and keeps it.

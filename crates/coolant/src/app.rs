@@ -20,7 +20,7 @@ use crate::config::{LockSettings, Settings};
 use crate::engine::documents::{Hit, SearchError, SearchMode, SearchQuery, Searcher};
 use crate::engine::payloads::PayloadChecks;
 use crate::engine::{self, Engine};
-use crate::worker::{Worker, WorkerBuilder};
+use crate::worker::{LooseCalls, Worker, WorkerBuilder};
 
 /// The argument that makes this program read one document and end.
 pub const PARSE_ARGUMENT: &str = "__parse";
@@ -74,7 +74,7 @@ impl App {
             documents: Arc::clone(&documents),
             searcher: Arc::new(IndexSearcher(Search::new(
                 documents,
-                Arc::clone(&store) as _,
+                Arc::new(LooseCalls::new(Arc::clone(&store) as _, prices.clone())),
                 Arc::clone(&pipeline),
             ))),
             bell: bell.clone(),

@@ -35,5 +35,6 @@ mod size;
 pub mod worker;
 
 pub use async_trait::async_trait;
-pub use coolant_core::handler::{Context, Handler, HandlerError};
+pub use coolant_core::evidence::Evidence;
+pub use coolant_core::handler::{CallError, Charge, Context, Handler, HandlerError, Paid, PaidCall};
 pub use embedded::{Coolant, LeakyLock, LockError, LockGuard};

@@ -6,19 +6,22 @@
 
 #[path = "scenarios/api.rs"]
 mod api;
-#[path = "support/client.rs"]
-mod client;
 #[path = "../../coolant-backends/tests/support/mod.rs"]
 mod database;
+#[path = "money/program.rs"]
+mod program;
+mod support;
 #[path = "scenarios/world.rs"]
 mod world;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::api::{Api, SOON, until};
+use crate::program::Fake;
+use crate::support::client;
 use crate::world::on_sqlite;
 
 /// The Python worker; killed when it is dropped. `None`, and says so, without Python.
@@ -110,20 +113,54 @@ fn the_python_worker_waits_out_a_restart_of_the_server() {
     });
 }
 
-#[tokio::test]
-async fn the_embedded_example_pays_once_however_often_it_is_run() {
+/// The example of that name, if it is built.
+fn example(name: &str) -> Option<PathBuf> {
     let tests = std::env::current_exe().unwrap();
-    let example = tests.parent().unwrap().parent().unwrap().join("examples/embedded");
+    let example = tests.parent().unwrap().parent().unwrap().join("examples").join(name);
     if !example.exists() {
         println!("skipped: the example is not built (`cargo build --examples`, or a run of all tests)");
-        return;
+        return None;
     }
+    Some(example)
+}
+
+/// What an example says that ends well.
+async fn said(command: &mut Command) -> String {
+    let output = command.output().await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn the_embedded_example_pays_once_however_often_it_is_run() {
+    let Some(example) = example("embedded") else { return };
     let folder = tempfile::tempdir().unwrap();
-    let run = async || {
-        let output = Command::new(&example).current_dir(folder.path()).output().await.unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    };
+    let run = async || said(Command::new(&example).current_dir(folder.path())).await;
     assert_eq!(run().await, "a paid call\nHello, Ada!\n");
     assert_eq!(run().await, "Hello, Ada!\n");
+}
+
+#[tokio::test]
+async fn the_example_of_a_paid_call_waits_for_its_provider_and_pays_once() {
+    let Some(example) = example("paid_call") else { return };
+    let busy = "[[rule]]\nlast = 1\ndo = \"rate_limit\"\nretry_after = \"1s\"";
+    let provider = Fake::start(busy);
+    let folder = tempfile::tempdir().unwrap();
+    let run = async || said(Command::new(&example).arg(provider.base_url()).current_dir(folder.path())).await;
+
+    let first = run().await;
+    let summary = first.strip_prefix("a paid call\na paid call\n").expect("a refusal, then an answer");
+    assert!(summary.len() > 20, "{first}");
+    assert_eq!(run().await, summary);
+    let counts = provider.counts().await;
+    assert_eq!((&counts["calls"], &counts["paid_calls"]), (&json!(2), &json!(1)));
+
+    // The ledger knows it to the nano-dollar, and the refusal not at all.
+    let mut ledger = program::coolant(&["ledger", "--json", "--store", "sqlite:coolant-data/summaries.db"]);
+    let ledger = program::json_of(&ledger.current_dir(folder.path()).output().unwrap());
+    let [row] = &ledger["items"].as_array().unwrap()[..] else { panic!("not one row: {ledger}") };
+    assert_eq!((&row["step"], &row["outcome"]), (&json!("summary"), &json!("ok")), "{row}");
+    let cost =
+        row["input_tokens"].as_f64().unwrap() * 400.0 + row["output_tokens"].as_f64().unwrap() * 1600.0;
+    assert_eq!((row["cost_usd"].as_f64().unwrap() * 1e9).round(), cost, "{row}");
 }

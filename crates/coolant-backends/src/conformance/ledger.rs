@@ -30,6 +30,7 @@ fn everything() -> Usage {
         credential: Some("회사 키".into()),
         reported: Some(json!({"prompt_tokens": 100, "x": [1.5, null, "é"]})),
         permit: None,
+        rest: None,
     }
 }
 

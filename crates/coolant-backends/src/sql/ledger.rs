@@ -149,6 +149,7 @@ fn entry(row: &mut Row) -> StoreResult<LedgerRow> {
             credential: row.maybe_text()?,
             reported: from_maybe_json(row.maybe_text()?)?,
             permit: None,
+            rest: None,
         },
     };
     Ok(LedgerRow { id, entry })

@@ -102,7 +102,7 @@ pub(crate) fn settle_with(event: &mut Event, taken: &mut Taken, dealings: &mut D
         let Some(id) = call.permit else { return true };
         if let Some(spending) = taken.fresh.remove(&id) {
             taken.repeated.insert(id);
-            let verdict = Verdict::Ok { rest: None };
+            let verdict = Verdict::Ok { rest: call.rest };
             dealings.settled.push((spending, PermitSettlement { id, verdict, usage: call.clone() }));
             return true;
         }
@@ -153,7 +153,7 @@ pub(crate) async fn settle(
         settling.answers.push(None);
         if settlement.is_paid() {
             let usage =
-                Usage { upstream: Some(call.upstream.to_string()), permit: None, ..settlement.usage.clone() };
+                Usage { upstream: Some(call.upstream.to_string()), ..settlement.usage.clone().booked() };
             match call.job {
                 Some((id, token)) => {
                     let event = Event::Pay { token, step: call.step.clone(), usage: vec![usage] };

@@ -105,7 +105,7 @@ impl State {
                 return false;
             }
             kept.is_settled = true;
-            let verdict = Verdict::Ok { rest: None };
+            let verdict = Verdict::Ok { rest: call.rest };
             let settlement = PermitSettlement { id: kept.spending.id, verdict, usage: call.clone() };
             self.upstreams.desk.settle(&kept.spending, &settlement, now);
             true
@@ -151,7 +151,7 @@ impl State {
     }
 
     fn book_call(&mut self, call: &Spending, usage: Usage, now: Timestamp) {
-        let usage = Usage { upstream: Some(call.upstream.clone().into()), permit: None, ..usage };
+        let usage = Usage { upstream: Some(call.upstream.clone().into()), ..usage.booked() };
         match call.job {
             Some((id, token)) => {
                 let event = Event::Pay { token, step: call.step.clone(), usage: vec![usage] };

@@ -380,7 +380,7 @@ impl Row {
             tenant: tenant.clone(),
             at: now,
             wasted: usage.is_wasted(kept),
-            usage: Usage { permit: None, ..usage },
+            usage: usage.booked(),
         }));
         if let Some(attempt) = self.attempts.get_mut(&token.0) {
             attempt.usage = sum(attempt.usage, spent);

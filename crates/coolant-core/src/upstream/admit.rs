@@ -267,7 +267,8 @@ pub fn settle(
             }
             None
         }
-        Verdict::Failed(failure) => {
+        Verdict::CutShort => None,
+        Verdict::Failed(failure) | Verdict::NotSent(failure) => {
             close(upstream, credential, &Report::of_call(failure, spending.starter()), now)
         }
     }

@@ -69,6 +69,10 @@ pub enum Verdict {
     },
     /// With a failure.
     Failed(Failure),
+    /// Before the upstream can have had it: nothing to pay.
+    NotSent(Failure),
+    /// Broken off on this side: it says nothing of the upstream, and nobody knows whether it is on the bill.
+    CutShort,
 }
 
 /// What is told about a call when it is over.
@@ -87,8 +91,8 @@ impl PermitSettlement {
     #[must_use]
     pub const fn class(&self) -> Option<FailureClass> {
         match &self.verdict {
-            Verdict::Ok { .. } => None,
-            Verdict::Failed(failure) => Some(failure.class),
+            Verdict::Ok { .. } | Verdict::CutShort => None,
+            Verdict::Failed(failure) | Verdict::NotSent(failure) => Some(failure.class),
         }
     }
 
@@ -100,7 +104,8 @@ impl PermitSettlement {
             || self.usage.output_tokens > 0
             || self.usage.cost.is_some_and(|cost| cost > Money::default());
         match &self.verdict {
-            Verdict::Ok { .. } => true,
+            Verdict::Ok { .. } | Verdict::CutShort => true,
+            Verdict::NotSent(_) => false,
             Verdict::Failed(failure) => used || failure.class.may_be_billed(),
         }
     }
@@ -153,11 +158,14 @@ impl Spending {
         Self { id, upstream, tenant, job, step, tokens, cost }
     }
 
-    /// Such a call that belongs to no job, for the ledger: under the permit's own name.
+    /// Such a call that belongs to no job, for the ledger: under the permit's own name. What it is for, its step
+    /// says, if it has one.
     #[must_use]
     pub fn loose(&self, usage: Usage) -> LooseCall {
         let (id, tenant) = (self.id.0, self.tenant.clone());
-        LooseCall { id, tenant, queue: Queue::default(), job_type: JobType::none(), usage }
+        let purpose = self.step.as_deref().and_then(|step| JobType::parse(step).ok());
+        let job_type = purpose.unwrap_or_else(JobType::none);
+        LooseCall { id, tenant, queue: Queue::default(), job_type, usage }
     }
 
     /// By whom its upstream knows it.

@@ -84,8 +84,8 @@ pub(super) struct Held {
     renewed_at: Mutex<Instant>,
     progress: Mutex<Option<Progress>>,
     stop: watch::Sender<Option<Stop>>,
-    /// Read by each step that is being kept, written before the job is settled.
-    saving: Arc<RwLock<()>>,
+    /// Read by each step that is being kept and each call that is being settled, written before the job is settled.
+    pub(super) saving: Arc<RwLock<()>>,
 }
 
 /// Takes a lease off the list when its job is settled, or dropped.
@@ -273,6 +273,8 @@ pub(super) struct Line {
     /// Store calls run here: a connection whose task lived on the handlers' runtime would stand still
     /// while a handler blocks its thread, and the heartbeats with it.
     pub(super) control: tokio::runtime::Handle,
+    /// How often the job was put back already.
+    pub(super) deferrals: u32,
 }
 
 /// The least that a handler waits before it calls the store again.
@@ -325,7 +327,7 @@ impl Lifeline for Line {
 }
 
 /// The day whose prices hold; to the day, the machine's clock is good enough.
-fn today() -> Timestamp {
+pub(super) fn today() -> Timestamp {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

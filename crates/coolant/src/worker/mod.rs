@@ -22,6 +22,7 @@ mod handlers;
 mod heartbeat;
 mod leases;
 mod patience;
+mod permits;
 mod presence;
 mod run_once;
 mod shutdown;
@@ -39,6 +40,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
 
 pub use builder::{BuildError, WorkerBuilder};
+pub use permits::LooseCalls;
 pub use shutdown::Shutdown;
 
 use crate::bell::Bell;

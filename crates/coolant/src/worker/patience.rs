@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use coolant_core::lifecycle::Refusal;
 use coolant_core::store::{Applied, JobChange, Store, StoreError, StoreResult};
+use coolant_core::upstream::PermitSettlement;
 use tokio::sync::watch;
 
 /// How long one call of the store may take before it counts as not answered.
@@ -42,27 +43,42 @@ impl Courier {
 
     /// Makes the change, and tries again until the store has answered it.
     pub(super) async fn deliver(&self, change: JobChange) -> Result<Applied, NotMade> {
+        let answers = self.insist(|| self.store.apply(vec![change.clone()])).await;
+        let mut answers = answers.map_err(NotMade::GivenUp)?;
+        let unanswered = || NotMade::GivenUp(StoreError::Broken("one change, and no answer to it".into()));
+        answers.pop().ok_or_else(unanswered)?.map_err(NotMade::Refused)
+    }
+
+    /// Settles a paid call, and tries again until the store has taken it.
+    pub(super) async fn settle_permit(&self, settlement: PermitSettlement) -> StoreResult<()> {
+        let settled = self.insist(|| self.store.settle_permits(vec![settlement.clone()])).await?;
+        match settled.as_slice() {
+            [Some(_)] => Ok(()),
+            _ => Err(StoreError::Broken("its permit is not known".into())),
+        }
+    }
+
+    /// Calls the store until it has answered, or there is no more sense in it.
+    async fn insist<T, F>(&self, call: impl Fn() -> F) -> StoreResult<T>
+    where
+        F: Future<Output = StoreResult<T>>,
+    {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
         let mut broken = 0;
         loop {
-            let error = match self.try_once(change.clone()).await {
-                Ok(outcome) => {
+            let error = match within(LONGEST_CALL, call()).await {
+                Ok(answer) => {
                     self.outage.is_over();
-                    return outcome.map_err(NotMade::Refused);
+                    return Ok(answer);
                 }
                 Err(error) => error,
             };
             self.outage.goes_on(&error);
             broken += u32::from(matches!(error, StoreError::Broken(_)));
             if broken >= TRIES_IF_BROKEN || !self.closing.outlasts(backoff.next()).await {
-                return Err(NotMade::GivenUp(error));
+                return Err(error);
             }
         }
-    }
-
-    async fn try_once(&self, change: JobChange) -> StoreResult<Result<Applied, Refusal>> {
-        let mut answers = within(LONGEST_CALL, self.store.apply(vec![change])).await?;
-        answers.pop().ok_or_else(|| StoreError::Broken("one change, and no answer to it".into()))
     }
 }
 

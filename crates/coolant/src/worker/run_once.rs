@@ -42,6 +42,7 @@ impl Inner {
             courier: Arc::clone(&self.courier),
             prices: self.settings.prices.clone(),
             control: tokio::runtime::Handle::current(),
+            deferrals: claimed.record.job.counters.deferrals,
         };
         Context::new(Arc::new(claimed.record), claimed.lease.token, claimed.steps, Arc::new(line))
     }

@@ -15,6 +15,7 @@ mod client;
 mod database;
 mod fixtures;
 mod kit;
+mod limits;
 mod provider;
 
 mod again;

@@ -57,6 +57,8 @@ struct Book {
     hold_from: Option<usize>,
     /// Connections that hold their answer back.
     held: usize,
+    /// The most that there were at a time.
+    most_held: usize,
     /// How long an answer takes.
     takes: Duration,
 }
@@ -99,6 +101,11 @@ impl Provider {
 
     pub fn calls(&self) -> usize {
         self.book().calls
+    }
+
+    /// The most calls that were under way at a time.
+    pub fn most_at_once(&self) -> usize {
+        self.book().most_held
     }
 
     pub fn refused(&self) -> usize {
@@ -205,14 +212,15 @@ impl Desk {
             book.calls += 1;
         }
         book.held += 1;
+        book.most_held = book.most_held.max(book.held);
         self.changed.notify_all();
         while book.hold_from.is_some_and(|hold| book.paid.len() >= hold) {
             book = self.changed.wait(book).unwrap();
         }
-        book.held -= 1;
         let takes = book.takes;
         drop(book);
         std::thread::sleep(takes);
+        self.book.lock().unwrap().held -= 1;
         reply
     }
 }

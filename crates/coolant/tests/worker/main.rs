@@ -6,5 +6,6 @@ mod common;
 #[path = "../../../coolant-core/tests/common/forward.rs"]
 mod forward;
 mod leases;
+mod paid_calls;
 mod running;
 mod shutdown;
