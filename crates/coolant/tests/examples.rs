@@ -26,9 +26,13 @@ use crate::world::on_sqlite;
 
 /// The Python worker; killed when it is dropped. `None`, and says so, without Python.
 fn python_worker(server: &Api) -> Option<Child> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/worker.py");
+    python("worker.py", server, &["SHOUT", "2"])
+}
+
+fn python(name: &str, server: &Api, arguments: &[&str]) -> Option<Child> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
     let mut command = Command::new("python3");
-    command.arg(script).arg(format!("http://{}", server.0.address)).args(["SHOUT", "2"]).kill_on_drop(true);
+    command.arg(script).arg(format!("http://{}", server.0.address)).args(arguments).kill_on_drop(true);
     match command.spawn() {
         Ok(child) => Some(child),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -109,6 +113,39 @@ fn the_python_worker_waits_out_a_restart_of_the_server() {
         let server = world.serve_at(address).await;
         server.api.until_status(&id, "SUCCEEDED").await;
         assert!(worker.try_wait().unwrap().is_none());
+        worker.kill().await.unwrap();
+    });
+}
+
+#[test]
+fn the_python_worker_that_pays_asks_first_and_reports_what_it_was_told() {
+    on_sqlite(async |world| {
+        let server = world.serve().await;
+        let api = &server.api;
+        let provider = Fake::start("[[rule]]\nlast = 1\ndo = \"rate_limit\"\nretry_after = \"1s\"");
+        let Some(mut worker) = python("paid_worker.py", api, &[&provider.base_url()]) else { return };
+        let messages = json!({"messages": [{"role": "user", "content": "say it"}]});
+        let job = |key: &str| json!({"job_type": "ASK", "payload": messages, "idempotency_key": key, "upstreams": ["openai/gpt-4.1-mini"]});
+        let first = api.create(job("first")).await;
+        let done = api.until_status(&first, "SUCCEEDED").await;
+        assert!(done["result"].as_str().unwrap().len() > 20, "{done}");
+        assert_eq!(api.history(&first).await, ["python: deferred, LLM_RATE_LIMIT", "python: succeeded"]);
+        assert_eq!((&done["usage"]["calls"], &done["attempt_count"]), (&json!(1), &json!(1)), "{done}");
+
+        // A limit that is used up: the worker is told when to ask again, and so are those who ask why.
+        let limits = json!({"requests_per_minute": 1});
+        api.0.put("/upstreams/openai%2Fgpt-4.1-mini", limits).await.expect(200);
+        let second = api.create(job("second")).await;
+        api.until_status(&second, "SUCCEEDED").await;
+        let third = api.create(job("third")).await;
+        let why = until(SOON, async || {
+            let why = api.0.get(format!("/jobs/{third}/explain")).await.expect(200);
+            (why["reasons"][0]["reason"] == "rate_limited").then_some(why)
+        });
+        let why = why.await;
+        assert!(why["earliest_at"].is_string(), "{why}");
+        assert_eq!(provider.counts().await["calls"], 3);
+        assert!(worker.try_wait().unwrap().is_none(), "it works on");
         worker.kill().await.unwrap();
     });
 }

@@ -45,6 +45,12 @@ impl Denial {
         }
     }
 
+    /// The denial that a job was put back for, if its reason names one first.
+    #[must_use]
+    pub fn named_in(reason: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|denial| reason.starts_with(denial.as_str()))
+    }
+
     /// Every denial.
     pub const ALL: [Self; 6] = [
         Self::UpstreamClosed,

@@ -14,6 +14,7 @@ use std::time::Duration;
 use coolant_core::job::{Job, JobId, JobState, Status, Wait};
 use coolant_core::store::SubmitOutcome;
 use coolant_core::time::{Timestamp, spoken};
+use coolant_core::upstream::Denial;
 
 use super::args::IndexArgs;
 use super::out::{Output, counted};
@@ -283,10 +284,8 @@ impl Indexing<'_> {
 
 /// Counts a document that waits for another try, for people who wonder why nothing moves.
 fn add_wait(waits: &mut Option<Waits>, name: &str, job: &Job, now: Timestamp) {
-    let JobState::Pending { visible_at, wait: Wait::Cooling | Wait::Deferred { .. } } = &job.state else {
-        return;
-    };
-    let Some(error) = job.last_error.as_ref().filter(|_| *visible_at > now) else { return };
+    let JobState::Pending { visible_at, wait } = &job.state else { return };
+    let Some((code, message)) = why_it_waits(job, wait).filter(|_| *visible_at > now) else { return };
     let wait = visible_at.since(now);
     match waits {
         Some(waits) => {
@@ -294,10 +293,20 @@ fn add_wait(waits: &mut Option<Waits>, name: &str, job: &Job, now: Timestamp) {
             waits.wait = waits.wait.min(wait);
         }
         None => {
-            let (code, message) = (error.code.clone(), error.message.clone());
+            let (code, message) = (code.to_owned(), message.to_owned());
             *waits = Some(Waits { count: 1, name: name.to_owned(), code, message, wait });
         }
     }
+}
+
+/// A code and its words: of the permit that it did not get, else of its failure.
+fn why_it_waits<'a>(job: &'a Job, wait: &'a Wait) -> Option<(&'a str, &'a str)> {
+    let denied = match wait {
+        Wait::Deferred { reason } if Denial::named_in(reason).is_some() => reason.split_once(": "),
+        Wait::Cooling | Wait::Deferred { .. } => None,
+        Wait::Start => return None,
+    };
+    denied.or_else(|| job.last_error.as_ref().map(|error| (error.code.as_str(), error.message.as_str())))
 }
 
 /// Why a job waits for something outside it for longer than anybody watches.

@@ -188,7 +188,7 @@ const fn out_of_money(detail: Sentence, now: Timestamp) -> Reason {
 
 /// A worker that puts a job back because it got no permit names the refusal's code first.
 fn deferred_for(reason: &str) -> ReasonKind {
-    match Denial::ALL.into_iter().find(|denial| reason.starts_with(denial.as_str())) {
+    match Denial::named_in(reason) {
         Some(Denial::RateLimited) => ReasonKind::RateLimited,
         Some(Denial::ConcurrencyLimited) => ReasonKind::Concurrency,
         Some(Denial::BudgetExhausted) => ReasonKind::Budget,
