@@ -1,11 +1,10 @@
 //! Requests that no well-meaning client sends. Each has its exact answer, and none changes anything.
 
-mod support;
-
 use serde_json::json;
-use support::client::{Call, parse};
-use support::memory::Fault;
-use support::server::Server;
+
+use crate::support::client::{Call, parse};
+use crate::support::memory::Fault;
+use crate::support::server::Server;
 
 /// An id that no job has.
 const NOBODY: &str = "/jobs/0198f3c2-0000-7000-8000-000000000000";

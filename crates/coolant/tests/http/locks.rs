@@ -1,14 +1,11 @@
 //! Leaky locks over HTTP: what each answer says, to the field, and what hostile requests get.
 
-#![allow(clippy::unwrap_used, reason = "test code")]
-
-mod support;
-
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::client::{Answer, Call};
-use support::server::Server;
+
+use crate::support::client::{Answer, Call};
+use crate::support::server::Server;
 
 async fn acquire(server: &Server, key: &str, holder: &str) -> Answer {
     let body = json!({"ttl_seconds": 300, "holder": holder});

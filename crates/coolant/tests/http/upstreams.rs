@@ -1,14 +1,11 @@
 //! Upstreams, permits and tenants' limits over HTTP: what is answered to whom, and with which seconds.
 
-#![allow(clippy::unwrap_used, reason = "test code")]
-
-mod support;
-
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::client::Answer;
-use support::server::Server;
+
+use crate::support::client::Answer;
+use crate::support::server::Server;
 
 fn refused(answer: &Answer, status: u16, code: &str) {
     assert_eq!((answer.status, answer.json()["code"].as_str()), (status, Some(code)), "{}", answer.json());

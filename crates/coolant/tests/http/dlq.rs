@@ -1,14 +1,11 @@
 //! The dead-letter queue over HTTP: looking, grouping, putting back, throwing away.
 
-#![allow(clippy::unwrap_used, reason = "test code")]
-
-mod support;
-
 use std::time::Duration;
 
 use coolant::engine::redrive::Paces;
 use serde_json::{Value, json};
-use support::server::Server;
+
+use crate::support::server::Server;
 
 /// A redrive for real, once done.
 async fn redrive(server: &Server, body: Value) -> Value {

@@ -1,16 +1,13 @@
 //! `/openapi.json` is what the server really does: every call that it describes is made, well and badly, and
 //! every answer is held against its description.
 
-#![allow(clippy::unwrap_used, reason = "test code")]
-
-mod support;
-
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use support::client::{Answer, Call};
-use support::schema::{check, resolved};
-use support::server::Server;
+
+use crate::support::client::{Answer, Call};
+use crate::support::schema::{check, resolved};
+use crate::support::server::Server;
 
 /// Every described call, as `GET /jobs/{job_id}`.
 fn operations(api: &Value) -> Vec<(String, String)> {

@@ -1,11 +1,10 @@
 //! Documents over HTTP, and what slow or vanishing clients do to the server.
 
-mod support;
-
 use serde_json::json;
-use support::client::{Call, parse};
-use support::server::{Server, id};
 use tokio::io::AsyncReadExt;
+
+use crate::support::client::{Call, parse};
+use crate::support::server::{Server, id};
 
 #[tokio::test]
 async fn the_same_bytes_make_no_new_version_and_are_indexed_once() {

@@ -1,13 +1,12 @@
 //! A job's life over HTTP: submit, claim, settle, retry, cancel, explain, and what waits for it.
 
-mod support;
-
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::client::{Call, parse};
-use support::server::Server;
 use tokio::io::AsyncReadExt;
+
+use crate::support::client::{Call, parse};
+use crate::support::server::Server;
 
 #[tokio::test]
 async fn a_job_runs_from_submit_to_result() {

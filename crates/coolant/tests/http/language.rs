@@ -1,15 +1,12 @@
 //! What people are told over HTTP comes in the language that they ask for; what programs read never changes.
 
-#![allow(clippy::unwrap_used, reason = "test code")]
-
-mod support;
-
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::client::{Answer, Call};
-use support::memory::Fault;
-use support::server::Server;
+
+use crate::support::client::{Answer, Call};
+use crate::support::memory::Fault;
+use crate::support::server::Server;
 
 async fn call(server: &Server, call: Call, language: &str) -> Answer {
     server.client.send(call.header("Accept-Language", language)).await
