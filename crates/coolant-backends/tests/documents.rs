@@ -4,8 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test ends where it goes wrong, and says why")]
 
 mod support;
-#[path = "support/documents.rs"]
-mod support_documents;
 
 use std::future::Future;
 
@@ -16,8 +14,8 @@ use coolant_core::lifecycle::Refusal;
 use coolant_core::names::Tenant;
 use coolant_core::store::Store;
 use serde_json::json;
-use support::Database;
-use support_documents::{Documents, MODEL, hash, id, nearest, places, random_vectors};
+use support::database::Database;
+use support::documents::{Documents, MODEL, hash, id, nearest, places, random_vectors};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -27,12 +25,11 @@ enum Kind {
 }
 
 fn run<F: Future<Output = ()>>(kind: Kind, case: impl FnOnce(Documents) -> F) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let open = async |address: &Address| Documents {
         store: SqlStore::open(address, Options::default()).await.unwrap(),
         tenant: Tenant::default(),
     };
-    runtime.block_on(async {
+    support::run(async {
         if kind == Kind::Sqlite {
             let folder = tempfile::tempdir().unwrap();
             case(open(&Address::Sqlite(folder.path().join("coolant.db"))).await).await;

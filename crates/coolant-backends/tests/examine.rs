@@ -7,7 +7,7 @@ mod support;
 use std::time::Duration;
 
 use coolant_backends::{Address, Condition, Finding, Options, SqlStore, Tolerance};
-use support::Database;
+use support::database::Database;
 
 async fn found(store: &SqlStore, what: &str, tolerance: Tolerance) -> Finding {
     let findings = store.examine_beyond(tolerance).await.unwrap();

@@ -4,26 +4,17 @@
 
 mod support;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coolant_backends::{Options, SqlStore};
 use coolant_core::lock::{LockAnswer, LockEvent, LockRefusal, LockStore, LockToken};
 use coolant_core::names::LockName;
-use support::{Database, Raw};
+use support::beside_another;
+use support::database::Raw;
 
-fn with<F>(case: impl FnOnce(Arc<SqlStore>, Raw) -> F)
-where
-    F: Future<Output = ()>,
-{
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let Some(database) = Database::create().await else { return };
-        let store = SqlStore::open(&database.address(), Options::default()).await.unwrap();
-        case(store, database.connect().await).await;
-        database.drop_it().await;
-    });
+fn with(case: impl AsyncFnOnce(Arc<SqlStore>, Raw)) {
+    beside_another(Options::default(), case);
 }
 
 /// Acquires lock `a` while the other transaction is open, and commits that once the store waits for it.
@@ -42,7 +33,7 @@ async fn acquire_meanwhile(store: &Arc<SqlStore>, raw: &Raw) -> LockAnswer {
 
 #[test]
 fn whoever_waits_for_a_new_lock_finds_it_held() {
-    with(|store, raw| async move {
+    with(async |store, raw| {
         raw.say(
             "BEGIN; INSERT INTO locks (name, token, state, holder, until_at, forget_at) \
              VALUES ('a', 7, 'held', 'them', 9999999999999, 9999999999999)",
@@ -56,7 +47,7 @@ fn whoever_waits_for_a_new_lock_finds_it_held() {
 
 #[test]
 fn whoever_waits_for_a_lock_that_ended_finds_it_taken_over() {
-    with(|store, raw| async move {
+    with(async |store, raw| {
         raw.say(
             "INSERT INTO locks (name, token, state, holder, until_at, forget_at) \
              VALUES ('a', 7, 'held', 'who crashed', 1, 1)",
@@ -74,7 +65,7 @@ fn whoever_waits_for_a_lock_that_ended_finds_it_taken_over() {
 
 #[test]
 fn a_lock_that_is_forgotten_meanwhile_goes_on_with_a_larger_token() {
-    with(|store, raw| async move {
+    with(async |store, raw| {
         raw.say(
             "INSERT INTO locks (name, token, state, holder, until_at, forget_at) \
              VALUES ('a', 41, 'held', 'who crashed', 1, 1)",
@@ -88,7 +79,7 @@ fn a_lock_that_is_forgotten_meanwhile_goes_on_with_a_larger_token() {
 
 #[test]
 fn a_lock_that_somebody_is_changing_is_not_forgotten() {
-    with(|store, raw| async move {
+    with(async |store, raw| {
         raw.say(
             "INSERT INTO locks (name, token, state, holder, until_at, forget_at) \
              VALUES ('a', 41, 'held', 'who crashed', 1, 1), ('b', 9, 'held', 'who crashed', 1, 1)",

@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +11,6 @@ use coolant_backends::conformance::{self, leaky};
 use coolant_backends::{Address, Options, SqlStore};
 use coolant_core::lock::LockStore;
 use coolant_core::model::{ManualClock, ModelStore};
-
-fn block_on(work: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(work);
-}
 
 fn by(clock: Arc<ManualClock>) -> Pass {
     Box::new(move |span| {
@@ -31,7 +25,7 @@ mod model {
     fn run(case: &'static LockCase) {
         let clock = conformance::clock();
         let locks: Arc<dyn LockStore> = Arc::new(ModelStore::new(clock.reader()));
-        block_on((case.run)(LockSubject { twin: Arc::clone(&locks), locks, pass: by(clock) }));
+        support::run((case.run)(LockSubject { twin: Arc::clone(&locks), locks, pass: by(clock) }));
     }
 
     coolant_backends::lock_conformance_tests!(run);
@@ -50,7 +44,7 @@ mod sqlite {
 
     fn run(case: &'static LockCase) {
         let folder = tempfile::tempdir().unwrap();
-        block_on(on_sql(&Address::Sqlite(folder.path().join("coolant.db")), case));
+        support::run(on_sql(&Address::Sqlite(folder.path().join("coolant.db")), case));
     }
 
     coolant_backends::lock_conformance_tests!(run);
@@ -60,8 +54,8 @@ mod postgres {
     use super::*;
 
     fn run(case: &'static LockCase) {
-        block_on(async {
-            let Some(database) = support::Database::create().await else { return };
+        support::run(async {
+            let Some(database) = support::database::Database::create().await else { return };
             on_sql(&database.address(), case).await;
             database.drop_it().await;
         });
@@ -113,7 +107,7 @@ mod redis {
     }
 
     fn run(case: &'static LockCase) {
-        block_on(on_redis("COOLANT_TEST_REDIS", case));
+        support::run(on_redis("COOLANT_TEST_REDIS", case));
     }
 
     coolant_backends::lock_conformance_tests!(run);
@@ -123,7 +117,7 @@ mod redis {
         use super::*;
 
         fn run(case: &'static LockCase) {
-            block_on(on_redis("COOLANT_TEST_VALKEY", case));
+            support::run(on_redis("COOLANT_TEST_VALKEY", case));
         }
 
         coolant_backends::lock_conformance_tests!(run);

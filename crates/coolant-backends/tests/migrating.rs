@@ -4,58 +4,17 @@
 
 mod support;
 
-use std::sync::Arc;
-
 use coolant_backends::{Address, Options, SqlStore};
-use coolant_core::job::{JobId, JobSpec, Policy};
-use coolant_core::lifecycle::Event;
-use coolant_core::names::{JobType, Queue, Tenant};
-use coolant_core::store::{ClaimRequest, IfFailed, JobChange, NewJob, Start, Store, StoreError};
-use support::Database;
-
-fn run(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(test);
-}
-
-fn job() -> NewJob {
-    let spec = JobSpec {
-        job_type: JobType::parse("T").unwrap(),
-        queue: Queue::default(),
-        tenant: Tenant::default(),
-        idempotency_key: None,
-        lock_key: None,
-        upstreams: Vec::new(),
-        priority: 0,
-        tags: [].into(),
-        trace_id: "0".repeat(32),
-        expires_at: None,
-        policy: Policy::default(),
-    };
-    let (id, payload) = (JobId(uuid::Uuid::now_v7()), serde_json::json!({}));
-    NewJob { id, spec: Arc::new(spec), payload, start: Start::Now, if_failed: IfFailed::Return }
-}
+use coolant_core::store::{Store, StoreError};
+use support::database::{Database, WAITING};
+use support::jobs::{claimed, job, submitted, succeed};
+use support::run;
 
 /// A job from submit to success.
 async fn works(store: &SqlStore) {
-    let id = store.submit(vec![job()]).await.unwrap()[0].record.job.id;
-    let request = ClaimRequest {
-        worker: "w".into(),
-        queues: vec![Queue::default()],
-        job_types: Vec::new(),
-        max: 1,
-        lease: None,
-        process: None,
-    };
-    let claimed = store.claim(request).await.unwrap();
-    assert_eq!(claimed[0].record.job.id, id);
-    let success =
-        Event::Succeed { token: claimed[0].lease.token, result: serde_json::json!(1), usage: Vec::new() };
-    assert!(store.apply(vec![JobChange::new(id, success)]).await.unwrap()[0].is_ok());
+    let id = submitted(store, job()).await;
+    assert_eq!(claimed(store, 1).await, [id]);
+    assert!(store.apply(vec![succeed(id)]).await.unwrap()[0].is_ok());
 }
 
 /// What a newer version leaves behind: more columns and tables, and its step.
@@ -123,11 +82,7 @@ fn one_process_migrates_while_the_others_wait() {
             tokio::spawn(async move { SqlStore::migrate(&address).await.unwrap() })
         };
         let (one, two) = (migrating(), migrating());
-        raw.until(
-            "SELECT count(*) = 2 FROM pg_stat_activity WHERE datname = current_database() \
-                   AND wait_event_type = 'Lock'",
-        )
-        .await;
+        raw.until_count(WAITING, 2).await;
         assert!(!one.is_finished() && !two.is_finished());
         raw.say("COMMIT").await;
         let steps = [one.await.unwrap(), two.await.unwrap()];

@@ -5,93 +5,51 @@
 
 mod support;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coolant_backends::{Options, SqlStore};
-use coolant_core::job::{JobId, JobSpec, LeaseToken, Policy, Status};
+use coolant_core::job::{LeaseToken, Status};
 use coolant_core::lifecycle::{Answer, Event, Refusal};
 use coolant_core::money::Money;
-use coolant_core::names::{IdempotencyKey, JobType, LockKey, Queue, Tenant, Upstream};
-use coolant_core::store::{
-    AuditEntry, ClaimRequest, IfFailed, JobChange, NewJob, Start, Store, StoreError, SubmitOutcome,
-};
+use coolant_core::names::{LockKey, Tenant, Upstream};
+use coolant_core::store::{AuditEntry, JobChange, NewJob, Store, StoreError, SubmitOutcome};
 use coolant_core::time::Timestamp;
 use coolant_core::upstream::{Control, Limits, PermitId, PermitRequest, UpstreamSettings, UpstreamStore};
-use serde_json::json;
-use support::{Database, Raw};
+use support::beside_another;
+use support::database::Raw;
+use support::jobs::{claim_of, claimed, job_with, keyed, submitted, succeed};
 use uuid::Uuid;
 
-fn job(key: &str, lock_key: Option<&str>) -> NewJob {
-    NewJob {
-        id: JobId(Uuid::now_v7()),
-        spec: Arc::new(JobSpec {
-            job_type: JobType::parse("T").unwrap(),
-            queue: Queue::default(),
-            tenant: Tenant::default(),
-            idempotency_key: Some(IdempotencyKey::parse(key).unwrap()),
-            lock_key: lock_key.map(|key| LockKey::parse(key).unwrap()),
-            upstreams: Vec::new(),
-            priority: 0,
-            tags: [].into(),
-            trace_id: "0".repeat(32),
-            expires_at: None,
-            policy: Policy::default(),
-        }),
-        payload: json!({}),
-        start: Start::Now,
-        if_failed: IfFailed::Return,
-    }
+fn with(case: impl AsyncFnOnce(Arc<SqlStore>, Raw)) {
+    beside_another(Options::default(), case);
 }
 
-fn any(max: u32) -> ClaimRequest {
-    let (worker, queues) = ("w".into(), vec![Queue::default()]);
-    ClaimRequest { worker, queues, job_types: Vec::new(), max, lease: None, process: None }
-}
-
-/// Runs a case with a store and a connection of the test's own.
-fn with<F>(case: impl FnOnce(Arc<SqlStore>, Raw) -> F)
-where
-    F: Future<Output = ()>,
-{
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let Some(database) = Database::create().await else { return };
-        let store = SqlStore::open(&database.address(), Options::default()).await.unwrap();
-        case(store, database.connect().await).await;
-        database.drop_it().await;
-    });
-}
-
-async fn submitted(store: &SqlStore, job: NewJob) -> JobId {
-    let id = job.id;
-    assert_eq!(store.submit(vec![job]).await.unwrap()[0].outcome, SubmitOutcome::Created);
-    id
+fn locked(key: &str) -> NewJob {
+    job_with(|spec| spec.lock_key = Some(LockKey::parse(key).unwrap()))
 }
 
 #[test]
 fn a_claim_passes_over_a_job_that_another_transaction_has() {
-    with(|store, raw| async move {
-        let (a, b) = (submitted(&store, job("a", None)).await, submitted(&store, job("b", None)).await);
+    with(async |store, raw| {
+        let (a, b) = (submitted(&store, keyed("a")).await, submitted(&store, keyed("b")).await);
         raw.say(&format!("BEGIN; SELECT 1 FROM jobs WHERE id = '{a}' FOR UPDATE")).await;
-        let claimed = store.claim(any(10)).await.unwrap();
-        assert_eq!(claimed.iter().map(|claimed| claimed.record.job.id).collect::<Vec<_>>(), [b]);
+        assert_eq!(claimed(&store, 10).await, [b]);
         raw.say("ROLLBACK").await;
-        assert_eq!(store.claim(any(10)).await.unwrap()[0].record.job.id, a);
+        assert_eq!(claimed(&store, 10).await, [a]);
     });
 }
 
 #[test]
 fn a_submit_waits_for_one_of_its_key_and_takes_what_it_left() {
-    with(|store, raw| async move {
+    with(async |store, raw| {
         // Another submit of key `k`, so far uncommitted: the same to the unique index as a row of its own.
-        let first = submitted(&store, job("other", None)).await;
+        let first = submitted(&store, keyed("other")).await;
         let take = format!("BEGIN; UPDATE job_specs SET idempotency_key = 'k' WHERE job_id = '{first}'");
         raw.say(&take).await;
         let waiting = tokio::spawn({
             let store = Arc::clone(&store);
-            async move { store.submit(vec![job("k", None)]).await }
+            async move { store.submit(vec![keyed("k")]).await }
         });
         raw.until_somebody_waits().await;
         raw.say("COMMIT").await;
@@ -102,12 +60,12 @@ fn a_submit_waits_for_one_of_its_key_and_takes_what_it_left() {
 
 #[test]
 fn a_submit_whose_rival_gives_up_is_the_first() {
-    with(|store, raw| async move {
-        let other = submitted(&store, job("other", None)).await;
+    with(async |store, raw| {
+        let other = submitted(&store, keyed("other")).await;
         raw.say(&format!("BEGIN; UPDATE job_specs SET idempotency_key = 'k' WHERE job_id = '{other}'")).await;
         let waiting = tokio::spawn({
             let store = Arc::clone(&store);
-            async move { store.submit(vec![job("k", None)]).await }
+            async move { store.submit(vec![keyed("k")]).await }
         });
         raw.until_somebody_waits().await;
         raw.say("ROLLBACK").await;
@@ -117,16 +75,15 @@ fn a_submit_whose_rival_gives_up_is_the_first() {
 
 #[test]
 fn a_change_is_decided_from_the_job_as_the_other_transaction_left_it() {
-    with(|store, raw| async move {
-        let id = submitted(&store, job("a", None)).await;
-        store.claim(any(1)).await.unwrap();
+    with(async |store, raw| {
+        let id = submitted(&store, keyed("a")).await;
+        store.claim(claim_of(1)).await.unwrap();
         let cancel =
             format!("BEGIN; UPDATE jobs SET cancel_requested = 1, version = version + 1 WHERE id = '{id}'");
         raw.say(&cancel).await;
-        let success = Event::Succeed { token: LeaseToken(1), result: json!(1), usage: Vec::new() };
         let waiting = tokio::spawn({
             let store = Arc::clone(&store);
-            async move { store.apply(vec![JobChange::new(id, success)]).await }
+            async move { store.apply(vec![succeed(id)]).await }
         });
         raw.until_somebody_waits().await;
         raw.say("COMMIT").await;
@@ -137,9 +94,9 @@ fn a_change_is_decided_from_the_job_as_the_other_transaction_left_it() {
 
 #[test]
 fn a_token_that_was_overtaken_while_it_waited_is_refused() {
-    with(|store, raw| async move {
-        let id = submitted(&store, job("a", None)).await;
-        store.claim(any(1)).await.unwrap();
+    with(async |store, raw| {
+        let id = submitted(&store, keyed("a")).await;
+        store.claim(claim_of(1)).await.unwrap();
         raw.say(&format!("BEGIN; UPDATE jobs SET claims = 2, version = version + 1 WHERE id = '{id}'")).await;
         let late = Event::Release { token: LeaseToken(1) };
         let waiting = tokio::spawn({
@@ -154,16 +111,15 @@ fn a_token_that_was_overtaken_while_it_waited_is_refused() {
 
 #[test]
 fn two_jobs_of_a_lock_key_are_not_claimed_by_overlapping_transactions() {
-    with(|store, raw| async move {
-        submitted(&store, job("a", Some("l"))).await;
-        let other = submitted(&store, job("b", Some("m"))).await;
+    with(async |store, raw| {
+        submitted(&store, locked("l")).await;
+        let other = submitted(&store, locked("m")).await;
         // As a claim of another process would: it holds the key's advisory lock until it commits.
         raw.say("BEGIN; SELECT pg_advisory_xact_lock(hashtextextended('default' || chr(31) || 'l', 7070))")
             .await;
-        let claimed = store.claim(any(10)).await.unwrap();
-        assert_eq!(claimed.iter().map(|claimed| claimed.record.job.id).collect::<Vec<_>>(), [other]);
+        assert_eq!(claimed(&store, 10).await, [other]);
         raw.say("ROLLBACK").await;
-        assert_eq!(store.claim(any(10)).await.unwrap().len(), 1);
+        assert_eq!(claimed(&store, 10).await.len(), 1);
     });
 }
 
@@ -182,7 +138,7 @@ fn ask(n: u128) -> PermitRequest {
 /// Permits asked for while another transaction holds the upstream wait for it, and count what it has left.
 #[test]
 fn a_permit_counts_what_an_overlapping_transaction_has_given() {
-    with(|store, raw| async move {
+    with(async |store, raw| {
         let limits = Limits { max_concurrent: Some(2), ..Limits::default() };
         let settings = UpstreamSettings { limits, credential: None };
         store.set_upstream(&Upstream::parse("u").unwrap(), settings).await.unwrap();
@@ -206,12 +162,10 @@ fn a_permit_counts_what_an_overlapping_transaction_has_given() {
 /// Two claims of one probe: the second waits for the first, and finds it under way.
 #[test]
 fn a_claim_finds_the_probe_that_an_overlapping_transaction_began() {
-    with(|store, raw| async move {
+    with(async |store, raw| {
         let upstreams = vec![Upstream::parse("u").unwrap()];
-        for key in ["a", "b"] {
-            let mut new = job(key, None);
-            Arc::make_mut(&mut new.spec).upstreams.clone_from(&upstreams);
-            submitted(&store, new).await;
+        for _ in 0..2 {
+            submitted(&store, job_with(|spec| spec.upstreams.clone_from(&upstreams))).await;
         }
         let audit = AuditEntry {
             at: Timestamp::default(),
@@ -233,7 +187,7 @@ fn a_claim_finds_the_probe_that_an_overlapping_transaction_began() {
         .await;
         let waiting = tokio::spawn({
             let store = Arc::clone(&store);
-            async move { store.claim(any(10)).await }
+            async move { store.claim(claim_of(10)).await }
         });
         raw.until_somebody_waits().await;
         raw.say("COMMIT").await;
@@ -243,8 +197,8 @@ fn a_claim_finds_the_probe_that_an_overlapping_transaction_began() {
 
 #[test]
 fn a_connection_cut_in_the_middle_costs_an_error_and_no_truth() {
-    with(|store, raw| async move {
-        let id = submitted(&store, job("a", None)).await;
+    with(async |store, raw| {
+        let id = submitted(&store, keyed("a")).await;
         raw.say(&format!("BEGIN; SELECT 1 FROM jobs WHERE id = '{id}' FOR UPDATE")).await;
         let waiting = tokio::spawn({
             let store = Arc::clone(&store);
@@ -262,6 +216,6 @@ fn a_connection_cut_in_the_middle_costs_an_error_and_no_truth() {
         assert!(matches!(outcome, Ok(_) | Err(StoreError::Unavailable(_))), "{outcome:?}");
         let again = store.apply(vec![JobChange::new(id, Event::Cancel)]).await.unwrap().remove(0).unwrap();
         assert_eq!(again.job.status(), Status::Cancelled);
-        assert_eq!(store.submit(vec![job("b", None)]).await.unwrap()[0].outcome, SubmitOutcome::Created);
+        assert_eq!(store.submit(vec![keyed("b")]).await.unwrap()[0].outcome, SubmitOutcome::Created);
     });
 }

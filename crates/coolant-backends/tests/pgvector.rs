@@ -3,37 +3,23 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test ends where it goes wrong, and says why")]
 
 mod support;
-#[path = "support/documents.rs"]
-mod support_documents;
 
 use std::collections::BTreeSet;
-use std::future::Future;
 use std::time::Instant;
 
 use coolant_backends::{Condition, Finding, Options, SqlStore};
 use coolant_core::documents::{DocumentStore, SearchRequest};
 use coolant_core::names::Tenant;
-use support::{Database, Raw};
-use support_documents::{Documents, id, nearest, places, random_vectors};
+use support::database::{Database, Raw};
+use support::documents::{Documents, id, nearest, places, random_vectors};
+use support::{beside_another, run};
 
 const EAST: &[f32] = &[1.0, 0.0];
 const NORTH: &[f32] = &[0.0, 1.0];
 
-fn block_on(case: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(case);
-}
-
-fn with<F>(case: impl FnOnce(Documents, Raw) -> F)
-where
-    F: Future<Output = ()>,
-{
-    block_on(async {
-        let Some(database) = Database::create().await else { return };
-        let store = SqlStore::open(&database.address(), Options::default()).await.unwrap();
-        let documents = Documents { store, tenant: Tenant::default() };
-        case(documents, database.connect().await).await;
-        database.drop_it().await;
+fn with(case: impl AsyncFnOnce(Documents, Raw)) {
+    beside_another(Options::default(), async |store, raw| {
+        case(Documents { store, tenant: Tenant::default() }, raw).await;
     });
 }
 
@@ -44,7 +30,7 @@ async fn vectors_finding(store: &SqlStore) -> Finding {
 
 #[test]
 fn a_database_gets_the_extension_later() {
-    block_on(async {
+    run(async {
         let Some(database) = Database::create().await else { return };
         let address = database.restricted().await;
         let store = SqlStore::open(&address, Options::default()).await.unwrap();
@@ -86,7 +72,7 @@ fn a_database_gets_the_extension_later() {
 
 #[test]
 fn a_search_beside_a_publication_sees_the_old_version_whole_then_the_new() {
-    with(|documents, raw| async move {
+    with(async |documents, raw| {
         documents.add("d", &[("old", EAST)]).await;
         documents.put("d", "new").await;
         let texts: &[(&str, &[f32])] = &[("new", NORTH), ("newer", NORTH)];
@@ -124,7 +110,7 @@ fn a_search_beside_a_publication_sees_the_old_version_whole_then_the_new() {
 
 #[test]
 fn a_search_that_began_before_a_publication_ends_in_the_state_it_began_with() {
-    with(|documents, raw| async move {
+    with(async |documents, raw| {
         documents.add("d", &[("old", EAST), ("older", NORTH)]).await;
         documents.tend().await;
         documents.put("d", "new").await;
@@ -151,7 +137,7 @@ fn a_search_that_began_before_a_publication_ends_in_the_state_it_began_with() {
 
 #[test]
 fn processes_tend_one_at_a_time_and_unchanged_content_keeps_its_copy() {
-    with(|documents, raw| async move {
+    with(async |documents, raw| {
         for n in 0..30 {
             documents.add(&format!("d{n}"), &[("lease", EAST), ("token", NORTH)]).await;
         }
@@ -179,7 +165,7 @@ const LEAST_RECALL: f64 = 0.95;
 
 #[test]
 fn at_size_searches_go_through_the_indexes_and_find_nearly_all_of_an_exact_search() {
-    with(|documents, raw| async move {
+    with(async |documents, raw| {
         // A search does not depend on whether a vacuum has come by.
         raw.say("ALTER TABLE chunks SET (autovacuum_enabled = off)").await;
         raw.say("ALTER TABLE vectors SET (autovacuum_enabled = off)").await;
@@ -252,17 +238,13 @@ async fn recall(documents: &Documents, vectors: &[Vec<f32>], questions: &[Vec<f3
 
 /// Waits until the server's statistics, which come a little late, know of a use of that index.
 async fn is_used(raw: &Raw, which: &str) {
-    let text = format!("SELECT coalesce(sum(idx_scan), 0)::bigint FROM pg_stat_user_indexes WHERE {which}");
-    let began = Instant::now();
-    while raw.number(&text).await == 0 {
-        assert!(began.elapsed().as_secs() < 20, "no search has used {which}");
-        tokio::task::yield_now().await;
-    }
+    raw.until(&format!("SELECT coalesce(sum(idx_scan), 0) > 0 FROM pg_stat_user_indexes WHERE {which}"))
+        .await;
 }
 
 #[test]
 fn a_word_of_every_chunk_neither_slows_a_search_nor_hides_what_it_finds() {
-    with(|documents, raw| async move {
+    with(async |documents, raw| {
         let names: Vec<String> = (0..21_000).map(|n| format!("all w{n} s{}", n % 100)).collect();
         let texts: Vec<_> = names.iter().map(|name| (name.as_str(), EAST)).collect();
         documents.put("d", "d").await;
@@ -283,7 +265,7 @@ fn a_word_of_every_chunk_neither_slows_a_search_nor_hides_what_it_finds() {
 
 #[test]
 fn a_model_of_any_name_and_long_vectors_are_indexed_beside_others() {
-    with(|documents, raw| async move {
+    with(async |documents, raw| {
         let long = random_vectors(4, 3, 5000);
         let texts: Vec<_> = ["a", "b", "c"].into_iter().zip(long.iter().map(Vec::as_slice)).collect();
         documents.add("long", &texts).await;

@@ -5,17 +5,14 @@ mod support;
 
 use coolant_backends::conformance::{self, Case, Subject};
 use coolant_backends::{Options, SqlStore};
+use support::on_postgres;
 
 fn run(case: &'static Case) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let Some(database) = support::Database::create().await else { return };
-        let clock = conformance::clock();
-        let options = Options { clock: Some(clock.reader()), ..Options::default() };
-        let store = SqlStore::open(&database.address(), options.clone()).await.unwrap();
+    let clock = conformance::clock();
+    let options = Options { clock: Some(clock.reader()), ..Options::default() };
+    on_postgres(options.clone(), async |store, database| {
         let twin = SqlStore::open(&database.address(), options).await.unwrap();
         (case.run)(Subject { store, twin, clock }).await;
-        database.drop_it().await;
     });
 }
 

@@ -8,44 +8,17 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use coolant_backends::{Address, Options, SqlStore, conformance};
 use coolant_core::documents::{DocumentStore, NewChunk, NewDocument, Publication};
-use coolant_core::job::{JobId, JobSpec, Policy};
-use coolant_core::names::{DocumentId, JobType, Queue, Tenant};
-use coolant_core::store::{ClaimRequest, IfFailed, NewJob, Start, Store};
-use serde_json::json;
-use support::Database;
-
-fn job() -> NewJob {
-    let spec = JobSpec {
-        job_type: JobType::parse("DOCUMENT_INDEX").unwrap(),
-        queue: Queue::default(),
-        tenant: Tenant::default(),
-        idempotency_key: None,
-        lock_key: None,
-        upstreams: Vec::new(),
-        priority: 0,
-        tags: std::collections::BTreeMap::new(),
-        trace_id: "0af7651916cd43dd8448eb211c80319c".into(),
-        expires_at: None,
-        policy: Policy::default(),
-    };
-    let id = JobId(uuid::Uuid::now_v7());
-    NewJob { id, spec: Arc::new(spec), payload: json!({}), start: Start::Now, if_failed: IfFailed::Return }
-}
+use coolant_core::names::{DocumentId, Tenant};
+use coolant_core::store::{ClaimRequest, Store};
+use support::database::Database;
+use support::jobs::{claim_of, job, submitted};
 
 fn request() -> ClaimRequest {
-    ClaimRequest {
-        worker: "w".into(),
-        queues: vec![Queue::default()],
-        job_types: vec![JobType::parse("DOCUMENT_INDEX").unwrap()],
-        max: 1,
-        lease: Some(Duration::from_secs(5)),
-        process: None,
-    }
+    ClaimRequest { lease: Some(Duration::from_secs(5)), ..claim_of(1) }
 }
 
 async fn a_publication_renews_its_lease(address: Address) {
@@ -61,7 +34,7 @@ async fn a_publication_renews_its_lease(address: Address) {
         filename: None,
     };
     store.put_document(document).await.unwrap();
-    store.submit(vec![job()]).await.unwrap();
+    submitted(&store, job()).await;
     let claimed = store.claim(request()).await.unwrap().pop().unwrap();
     let publication = |lease| Publication {
         tenant: tenant.clone(),

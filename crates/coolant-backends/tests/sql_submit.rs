@@ -13,53 +13,27 @@ use coolant_core::fingerprint::same_meaning;
 use coolant_core::job::{JobId, JobRecord, JobSpec, JobState, Policy};
 use coolant_core::lifecycle::Event;
 use coolant_core::money::{Money, Usage};
-use coolant_core::names::{IdempotencyKey, JobType, LockKey, Queue, Tenant, Upstream};
-use coolant_core::store::{
-    ClaimRequest, IfFailed, JobChange, NewJob, Start, Store, StoreError, SubmitOutcome, Submitted,
-};
+use coolant_core::names::{LockKey, Queue, Tenant, Upstream};
+use coolant_core::store::{JobChange, NewJob, Start, Store, StoreError, SubmitOutcome, Submitted};
 use coolant_core::time::Timestamp;
 use serde_json::{Value, json};
-use support::{Database, Raw};
+use support::database::{Database, Raw};
+use support::jobs::{claim_of, keyed};
+use support::on_postgres;
 use uuid::Uuid;
 
-fn job(key: &str, payload: &str) -> NewJob {
-    NewJob {
-        id: JobId(Uuid::now_v7()),
-        spec: Arc::new(JobSpec {
-            job_type: JobType::parse("T").unwrap(),
-            queue: Queue::default(),
-            tenant: Tenant::default(),
-            idempotency_key: Some(IdempotencyKey::parse(key).unwrap()),
-            lock_key: None,
-            upstreams: Vec::new(),
-            priority: 0,
-            tags: [].into(),
-            trace_id: "0af7651916cd43dd8448eb211c80319c".into(),
-            expires_at: None,
-            policy: Policy::default(),
-        }),
-        payload: serde_json::from_str(payload).unwrap(),
-        start: Start::Now,
-        if_failed: IfFailed::Return,
-    }
-}
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
-fn any() -> ClaimRequest {
-    let (worker, queues) = ("w".into(), vec![Queue::default()]);
-    ClaimRequest { worker, queues, job_types: Vec::new(), max: 100, lease: None, process: None }
+fn job(key: &str, payload: &str) -> NewJob {
+    let mut new = keyed(key);
+    Arc::make_mut(&mut new.spec).trace_id = TRACE.into();
+    NewJob { payload: serde_json::from_str(payload).unwrap(), ..new }
 }
 
 /// Runs a case with a store and a connection of an application's own.
-fn with<F>(case: impl FnOnce(Arc<SqlStore>, Raw, Database) -> F)
-where
-    F: Future<Output = Database>,
-{
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let Some(database) = Database::create().await else { return };
-        let store = SqlStore::open(&database.address(), Options::default()).await.unwrap();
-        let raw = database.connect().await;
-        case(store, raw, database).await.drop_it().await;
+fn with(case: impl AsyncFnOnce(Arc<SqlStore>, Raw, &Database)) {
+    on_postgres(Options::default(), async |store, database| {
+        case(store, database.connect().await, database).await;
     });
 }
 
@@ -93,7 +67,7 @@ async fn duplicates(raw: &Raw) -> String {
 
 #[test]
 fn a_caller_that_rolls_back_leaves_nothing() {
-    with(|store, raw, database| async move {
+    with(async |store, raw, _| {
         say(&raw, &with_payload("k", "{}")).await;
         raw.say("BEGIN").await;
         say(&raw, &with_payload("k", "{}")).await;
@@ -103,15 +77,14 @@ fn a_caller_that_rolls_back_leaves_nothing() {
         let lines = "SELECT count(*)::text FROM lines WHERE queue = 'new'";
         assert_eq!(raw.ask(lines).await, "0");
         assert_eq!(raw.ask("SELECT count(*)::text FROM job_specs").await, "1");
-        assert_eq!(store.claim(any()).await.unwrap().len(), 1);
-        database
+        assert_eq!(store.claim(claim_of(100)).await.unwrap().len(), 1);
     });
 }
 
 #[test]
 fn defaults_and_every_field_read_back_as_a_submit_over_the_store_leaves_them() {
-    with(|store, raw, database| async move {
-        let trace = "trace_id => '0af7651916cd43dd8448eb211c80319c'";
+    with(async |store, raw, _| {
+        let trace = format!("trace_id => '{TRACE}'");
         let (plain, _) = say(&raw, &call(&format!("'T', idempotency_key => 'a', {trace}"))).await;
         let (full, outcome) = say(
             &raw,
@@ -165,13 +138,12 @@ fn defaults_and_every_field_read_back_as_a_submit_over_the_store_leaves_them() {
         submit_one(&store, expected).await;
         let kinds = "SELECT count(DISTINCT (to_jsonb(j) - '{id,created_at,updated_at}'::text[]))::text FROM jobs j WHERE queue = 'q'";
         assert_eq!(raw.ask(kinds).await, "1");
-        database
     });
 }
 
 #[test]
 fn ids_are_uuids_of_version_7_in_the_order_of_the_submits() {
-    with(|_, raw, database| async move {
+    with(async |_, raw, _| {
         let mut ids = Vec::new();
         for _ in 0..20 {
             ids.push(say(&raw, &call("'T'")).await.0);
@@ -180,13 +152,12 @@ fn ids_are_uuids_of_version_7_in_the_order_of_the_submits() {
         assert!(
             ids.iter().all(|id| id.0.get_version_num() == 7 && id.0.get_variant() == uuid::Variant::RFC4122)
         );
-        database
     });
 }
 
 #[test]
 fn a_key_is_one_job_whichever_door_it_came_by() {
-    with(|store, raw, database| async move {
+    with(async |store, raw, _| {
         let (first, _) = say(&raw, &with_payload("sql", r#"{"a": 1, "b": 2.0}"#)).await;
         let answer = submit_one(&store, job("sql", r#"{"b": 2, "a": 1.0}"#)).await;
         assert_eq!((answer.outcome, answer.record.job.id), (SubmitOutcome::Existing, first));
@@ -203,15 +174,14 @@ fn a_key_is_one_job_whichever_door_it_came_by() {
         // A key belongs to a tenant.
         let (_, outcome) = say(&raw, &call("'OTHER', idempotency_key => 'http', tenant => 't'")).await;
         assert_eq!(outcome, "created");
-        database
     });
 }
 
 #[test]
 fn work_that_a_submit_finds_done_counts_as_money_saved() {
-    with(|store, raw, database| async move {
+    with(async |store, raw, _| {
         let (id, _) = say(&raw, &with_payload("k", "{}")).await;
-        let token = store.claim(any()).await.unwrap()[0].lease.token;
+        let token = store.claim(claim_of(100)).await.unwrap()[0].lease.token;
         let cost = Money::from_nanos(1_500);
         let usage = Usage { input_tokens: 1, output_tokens: 1, cost: Some(cost), ..Usage::default() };
         let success = Event::Succeed { token, result: json!(1), usage: vec![usage] };
@@ -221,7 +191,6 @@ fn work_that_a_submit_finds_done_counts_as_money_saved() {
         }
         let saved = "SELECT sum(value)::text FROM counters WHERE name = 'saved_nanos'";
         assert_eq!((raw.ask(saved).await.as_str(), duplicates(&raw).await.as_str()), ("3000", "2"));
-        database
     });
 }
 
@@ -269,7 +238,7 @@ fn both_doors_agree_on_what_payloads_mean() {
         r#"{"b": 1, "a": [1, {"c": 12345678901234567890}]}"#,
         r#"{"a": [1.0, {"c": 12345678901234567890}], "b": 1}"#,
     ];
-    with(|store, raw, database| async move {
+    with(async |store, raw, _| {
         let is_nul = |text: &str| text.contains("a\\u0000");
         for (i, kept) in texts.iter().enumerate() {
             submit_one(&store, job(&format!("h{i}"), kept)).await;
@@ -294,13 +263,12 @@ fn both_doors_agree_on_what_payloads_mean() {
                 }
             }
         }
-        database
     });
 }
 
 #[test]
 fn submits_of_a_key_that_overlap_wait_for_the_first_and_take_what_it_left() {
-    with(|store, raw, database| async move {
+    with(async |store, raw, _| {
         for (end, expected) in [("COMMIT", SubmitOutcome::Existing), ("ROLLBACK", SubmitOutcome::Created)] {
             raw.say("BEGIN").await;
             let (first, _) = say(&raw, &with_payload(end, "{}")).await;
@@ -314,13 +282,12 @@ fn submits_of_a_key_that_overlap_wait_for_the_first_and_take_what_it_left() {
             assert_eq!(answer.outcome, expected);
             assert_eq!(answer.record.job.id == first, end == "COMMIT");
         }
-        database
     });
 }
 
 #[test]
 fn a_submit_in_sql_waits_for_one_over_the_store_and_takes_what_it_left() {
-    with(|store, raw, database| async move {
+    with(async |store, raw, database| {
         // As a lane in the middle of its group: the key taken, nothing committed.
         let other = database.connect().await;
         for (end, expected) in [("COMMIT", "existing"), ("ROLLBACK", "created")] {
@@ -337,7 +304,6 @@ fn a_submit_in_sql_waits_for_one_over_the_store_and_takes_what_it_left() {
             assert_eq!(answer.1, expected);
             assert_eq!(answer.0 == first, end == "COMMIT");
         }
-        database
     });
 }
 
@@ -347,7 +313,7 @@ async fn say_of(raw: &Raw, statement: String) -> (JobId, String) {
 
 #[test]
 fn a_caller_that_keeps_its_transaction_open_holds_up_nobody_else() {
-    with(|store, raw, database| async move {
+    with(async |store, raw, database| {
         raw.say("BEGIN").await;
         say(&raw, &with_payload("held", "{}")).await;
         say(&raw, &with_payload("held", "{}")).await;
@@ -362,24 +328,22 @@ fn a_caller_that_keeps_its_transaction_open_holds_up_nobody_else() {
         assert_eq!(beside.unwrap()[0].outcome, SubmitOutcome::Created);
         raw.say("COMMIT").await;
         assert_eq!(submit_one(&store, job("held", "{}")).await.outcome, SubmitOutcome::Existing);
-        assert_eq!(store.claim(any()).await.unwrap().len(), 3);
-        database
+        assert_eq!(store.claim(claim_of(100)).await.unwrap().len(), 3);
     });
 }
 
 #[test]
 fn a_caller_in_one_snapshot_is_told_to_try_again() {
-    with(|store, raw, database| async move {
+    with(async |store, raw, _| {
         raw.say("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await;
         submit_one(&store, job("k", "{}")).await;
         assert_eq!(raw.refused(&with_payload("k", "{}")).await.state, "40001");
-        database
     });
 }
 
 #[test]
 fn a_delay_and_a_start_in_the_past_count_from_the_stores_clock() {
-    with(|store, raw, database| async move {
+    with(async |store, raw, _| {
         let due = |record: &JobRecord| match record.job.state {
             JobState::Pending { visible_at, .. } => visible_at.since(record.job.created_at),
             _ => Duration::MAX,
@@ -390,13 +354,12 @@ fn a_delay_and_a_start_in_the_past_count_from_the_stores_clock() {
         assert_eq!(due(&record(&store, past).await), Duration::ZERO);
         let now = store.now().await.unwrap();
         assert!(now.since(record(&store, past).await.job.created_at) < Duration::from_secs(60));
-        database
     });
 }
 
 #[test]
 fn an_application_needs_no_other_right_and_cannot_lead_the_function_astray() {
-    with(|store, raw, database| async move {
+    with(async |store, raw, database| {
         let role = format!("r{}", Uuid::now_v7().simple());
         raw.say(&format!("CREATE ROLE {role}; SET ROLE {role}")).await;
         assert_eq!(raw.refused(&call("'T'")).await.state, "42501");
@@ -419,7 +382,6 @@ fn an_application_needs_no_other_right_and_cannot_lead_the_function_astray() {
         );
         assert_eq!(say(&raw, &with_payload("k", "[1e-1, 123456789.12345679]")).await.1, "existing");
         raw.say(&format!("RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}")).await;
-        database
     });
 }
 
@@ -429,11 +391,10 @@ fn psycopg_submits_in_its_own_transactions() {
         println!("skipped: psycopg (COOLANT_TEST_PYTHON names no Python; `scripts/test` makes one)");
         return;
     };
-    with(|_, _, database| async move {
+    with(async |_, _, database| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sql_submit.py");
         let ran = std::process::Command::new(python).arg(script).arg(database.url()).output().unwrap();
         let (said, wrong) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
         assert_eq!((said.trim(), &*wrong), ("ok", ""));
-        database
     });
 }

@@ -1,6 +1,8 @@
 //! The suite on SQLite: two handles on one file, each with its own connections.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test ends where it goes wrong, and says why")]
 
+mod support;
+
 use coolant_backends::conformance::{self, Case, Subject};
 use coolant_backends::{Address, Options, SqlStore};
 
@@ -8,8 +10,7 @@ fn run(case: &'static Case) {
     let folder = tempfile::tempdir().unwrap();
     let address = Address::Sqlite(folder.path().join("coolant.db"));
     let clock = conformance::clock();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
+    support::run(async {
         let options = Options { clock: Some(clock.reader()), ..Options::default() };
         let store = SqlStore::open(&address, options.clone()).await.unwrap();
         let twin = SqlStore::open(&address, options).await.unwrap();

@@ -4,74 +4,28 @@
 
 mod support;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use coolant_backends::{Options, SqlStore};
-use coolant_core::job::{JobId, JobSpec, LeaseToken, Policy, Status};
+use coolant_core::job::{JobId, LeaseToken, Policy, Status};
 use coolant_core::lifecycle::{Answer, Event};
-use coolant_core::names::{IdempotencyKey, JobType, Queue, Tenant};
-use coolant_core::store::{
-    ClaimRequest, Claimed, IfFailed, JobChange, NewJob, Start, Store, StoreError, SubmitOutcome,
-};
-use serde_json::json;
-use support::{Database, Raw};
-use uuid::Uuid;
+use coolant_core::store::{Claimed, JobChange, NewJob, Store, StoreError, SubmitOutcome};
+use support::beside_another;
+use support::database::Raw;
+use support::jobs::{claim_of, claimed, job, job_with, keyed, submitted, succeed};
 
 /// What a call may take that waits for nobody, on a machine that has other things to do.
 const AT_ONCE: Duration = Duration::from_millis(1500);
 
-fn job(key: &str) -> NewJob {
-    job_with(key, Policy::default())
-}
-
-fn job_with(key: &str, policy: Policy) -> NewJob {
-    NewJob {
-        id: JobId(Uuid::now_v7()),
-        spec: Arc::new(JobSpec {
-            job_type: JobType::parse("T").unwrap(),
-            queue: Queue::default(),
-            tenant: Tenant::default(),
-            idempotency_key: Some(IdempotencyKey::parse(key).unwrap()),
-            lock_key: None,
-            upstreams: Vec::new(),
-            priority: 0,
-            tags: [].into(),
-            trace_id: "0".repeat(32),
-            expires_at: None,
-            policy,
-        }),
-        payload: json!({}),
-        start: Start::Now,
-        if_failed: IfFailed::Return,
-    }
-}
-
-fn any(max: u32) -> ClaimRequest {
-    let (worker, queues) = ("w".into(), vec![Queue::default()]);
-    ClaimRequest { worker, queues, job_types: Vec::new(), max, lease: None, process: None }
-}
-
-fn succeed(id: JobId) -> JobChange {
-    JobChange::new(id, Event::Succeed { token: LeaseToken(1), result: json!(1), usage: Vec::new() })
-}
-
-fn with<F>(case: impl FnOnce(Arc<SqlStore>, Raw) -> F)
-where
-    F: Future<Output = ()>,
-{
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async {
-        let Some(database) = Database::create().await else { return };
-        let store = SqlStore::open(&database.address(), Options::default()).await.unwrap();
+fn with(case: impl AsyncFnOnce(Arc<SqlStore>, Raw)) {
+    beside_another(Options::default(), async |store, raw| {
         // So that no later call is slow for being the first one.
-        store.submit(vec![job("first")]).await.unwrap();
-        let first = store.claim(any(1)).await.unwrap();
-        store.apply(vec![succeed(first[0].record.job.id)]).await.unwrap();
-        case(store, database.connect().await).await;
-        database.drop_it().await;
+        let first = submitted(&store, job()).await;
+        claimed(&store, 1).await;
+        store.apply(vec![succeed(first)]).await.unwrap();
+        case(store, raw).await;
     });
 }
 
@@ -86,13 +40,13 @@ async fn at_once<T>(what: &str, call: impl Future<Output = Result<T, StoreError>
 
 /// Everything that others may want.
 async fn everything_flows(store: &SqlStore, round: usize) {
-    let new: Vec<_> = (0..5).map(|n| job(&format!("r{round}-{n}"))).collect();
+    let new: Vec<_> = (0..5).map(|n| keyed(&format!("r{round}-{n}"))).collect();
     let ids: Vec<JobId> = new.iter().map(|new| new.id).collect();
     for new in new {
         let submitted = at_once("a submit", store.submit(vec![new])).await;
         assert_eq!(submitted[0].outcome, SubmitOutcome::Created);
     }
-    let claimed = at_once("a claim", store.claim(any(5))).await;
+    let claimed = at_once("a claim", store.claim(claim_of(5))).await;
     let claimed: Vec<_> = claimed.iter().map(|claimed: &Claimed| claimed.record.job.id).collect();
     assert_eq!(claimed, ids);
     let beats =
@@ -107,7 +61,7 @@ async fn everything_flows(store: &SqlStore, round: usize) {
 
 #[test]
 fn a_key_that_an_open_transaction_submits_holds_up_nobody_but_its_own_submits() {
-    with(|store, raw| async move {
+    with(async |store, raw| {
         raw.say("BEGIN; SELECT coolant.submit('T', '{}', idempotency_key => 'held')").await;
         let open = Arc::new(AtomicBool::new(true));
         // More of them than there are lanes, and each comes again at once.
@@ -118,7 +72,7 @@ fn a_key_that_an_open_transaction_submits_holds_up_nobody_but_its_own_submits() 
                     let mut refused = 0;
                     loop {
                         let was_open = open.load(Ordering::SeqCst);
-                        match store.submit(vec![job("held")]).await {
+                        match store.submit(vec![keyed("held")]).await {
                             Ok(answers) => return (refused, answers[0].outcome),
                             Err(error) => {
                                 assert!(error.is_retryable() && was_open, "{error:?}");
@@ -143,16 +97,16 @@ fn a_key_that_an_open_transaction_submits_holds_up_nobody_but_its_own_submits() 
             assert!(refused > 0, "it was told to come again");
             assert_eq!(outcome, SubmitOutcome::Existing);
         }
-        assert_eq!(store.claim(any(10)).await.unwrap().len(), 1, "one job of that key");
+        assert_eq!(store.claim(claim_of(10)).await.unwrap().len(), 1, "one job of that key");
     });
 }
 
 #[test]
 fn a_submit_whose_key_becomes_free_soon_is_answered_and_not_sent_away() {
-    with(|store, raw| async move {
+    with(async |store, raw| {
         raw.say("BEGIN; SELECT coolant.submit('T', '{}', idempotency_key => 'held')").await;
         let submitting = Arc::clone(&store);
-        let submit = tokio::spawn(async move { submitting.submit(vec![job("held")]).await });
+        let submit = tokio::spawn(async move { submitting.submit(vec![keyed("held")]).await });
         raw.until_somebody_waits().await;
         everything_flows(&store, 0).await;
         raw.say("ROLLBACK").await;
@@ -162,12 +116,13 @@ fn a_submit_whose_key_becomes_free_soon_is_answered_and_not_sent_away() {
 
 #[test]
 fn an_idle_transaction_that_holds_rows_holds_up_no_claim_and_no_other_job() {
-    with(|store, raw| async move {
-        let once = Policy { max_attempts: 1, lease: Duration::from_millis(500), ..Policy::default() };
-        let (held, lost) = (job_with("held", once.clone()), job_with("lost", once));
+    with(async |store, raw| {
+        let policy = Policy { max_attempts: 1, lease: Duration::from_millis(500), ..Policy::default() };
+        let once = || job_with(|spec| spec.policy = policy.clone());
+        let (held, lost) = (once(), once());
         let ids = [held.id, lost.id];
         store.submit(vec![held, lost]).await.unwrap();
-        assert_eq!(store.claim(any(10)).await.unwrap().len(), 2);
+        assert_eq!(store.claim(claim_of(10)).await.unwrap().len(), 2);
         raw.say(&format!("BEGIN; SELECT 1 FROM jobs WHERE id = '{}' FOR UPDATE", ids[0])).await;
         raw.say("SELECT 1 FROM claimers FOR UPDATE").await;
         let settling = Arc::clone(&store);
@@ -197,7 +152,7 @@ fn an_idle_transaction_that_holds_rows_holds_up_no_claim_and_no_other_job() {
 
 #[test]
 fn an_old_snapshot_holds_up_nothing() {
-    with(|store, raw| async move {
+    with(async |store, raw| {
         raw.say("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobs").await;
         for round in 0..40 {
             everything_flows(&store, round).await;
@@ -208,7 +163,7 @@ fn an_old_snapshot_holds_up_nothing() {
 
 #[test]
 fn killed_backends_cost_a_repetition_and_nothing_else() {
-    with(|store, raw| async move {
+    with(async |store, raw| {
         // Again and again, each time some calls have been answered.
         let (answered, over) = (AtomicUsize::new(0), AtomicBool::new(false));
         let kill = async {
@@ -222,7 +177,7 @@ fn killed_backends_cost_a_repetition_and_nothing_else() {
             kills
         };
         let work = async {
-            let ids: Vec<_> = (0..100).map(|n| job(&format!("k{n}"))).collect();
+            let ids: Vec<_> = (0..100).map(|n| keyed(&format!("k{n}"))).collect();
             for new in &ids {
                 // Its own id makes a repeated submit the same one.
                 again(Call::Submit(&store, new), &answered).await;
@@ -282,7 +237,7 @@ impl Call<'_> {
                 assert_eq!(answers[0].outcome, SubmitOutcome::Created);
                 Given::Done
             }),
-            Self::Claim(store) => store.claim(any(7)).await.map(Given::Claimed),
+            Self::Claim(store) => store.claim(claim_of(7)).await.map(Given::Claimed),
             Self::Settle(store, id) => store.apply(vec![succeed(*id)]).await.map(|settled| {
                 let answer = &settled[0].as_ref().unwrap().answer;
                 assert!(matches!(answer, Answer::Done | Answer::Already));

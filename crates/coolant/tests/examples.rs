@@ -6,7 +6,7 @@
 
 #[path = "scenarios/api.rs"]
 mod api;
-#[path = "../../coolant-backends/tests/support/mod.rs"]
+#[path = "../../coolant-backends/tests/support/database.rs"]
 mod database;
 #[path = "money/program.rs"]
 mod program;

@@ -14,9 +14,9 @@
 )]
 
 mod data;
-#[path = "../../tests/support/documents.rs"]
-mod documents;
 mod store;
+#[path = "../../tests/support/mod.rs"]
+mod support;
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};

@@ -8,7 +8,7 @@ use coolant_core::names::Tenant;
 use tokio_postgres::Client;
 
 use crate::data::{self, Kind, Numbers};
-use crate::documents::Documents;
+use crate::support::documents::Documents;
 
 const DIMENSIONS: usize = 512;
 const DOCUMENT: usize = 10_000;

@@ -1,5 +1,4 @@
 //! A store of documents under test, and short words for what is done with it.
-#![allow(dead_code, reason = "not every test file says everything")]
 
 use std::sync::Arc;
 
@@ -8,12 +7,13 @@ use coolant_core::documents::{
     ChunkRef, DocumentStore, FinishedStep, HashedVector, NewChunk, NewDocument, Publication, PutOutcome,
     SearchCandidates, SearchRequest, SearchTerm, VectorBatch,
 };
-use coolant_core::job::{JobId, JobSpec, LeaseToken, Policy};
+use coolant_core::job::{JobId, LeaseToken};
 use coolant_core::lifecycle::Refusal;
-use coolant_core::names::{DocumentId, JobType, Queue, Tenant};
-use coolant_core::store::{ClaimRequest, IfFailed, NewJob, Start, Store};
-use serde_json::json;
+use coolant_core::names::{DocumentId, Queue, Tenant};
+use coolant_core::store::{ClaimRequest, Store};
 use uuid::Uuid;
+
+use super::jobs::{claim_of, job_with, submitted};
 
 pub(crate) const MODEL: &str = "it's a \\ model";
 
@@ -58,36 +58,9 @@ impl Documents {
     /// A claimed job: whoever has it may publish.
     pub(crate) async fn lease(&self) -> (JobId, LeaseToken) {
         let queue = Queue::parse(Uuid::now_v7().to_string()).unwrap();
-        let job = NewJob {
-            id: JobId(Uuid::now_v7()),
-            spec: Arc::new(JobSpec {
-                job_type: JobType::parse("T").unwrap(),
-                queue: queue.clone(),
-                tenant: self.tenant.clone(),
-                idempotency_key: None,
-                lock_key: None,
-                upstreams: Vec::new(),
-                priority: 0,
-                tags: [].into(),
-                trace_id: "0".repeat(32),
-                expires_at: None,
-                policy: Policy::default(),
-            }),
-            payload: json!({}),
-            start: Start::Now,
-            if_failed: IfFailed::Return,
-        };
-        let id = job.id;
-        self.store.submit(vec![job]).await.unwrap();
-        let worker = "w".into();
-        let request = ClaimRequest {
-            worker,
-            queues: vec![queue],
-            job_types: Vec::new(),
-            max: 1,
-            lease: None,
-            process: None,
-        };
+        let job = job_with(|spec| (spec.queue, spec.tenant) = (queue.clone(), self.tenant.clone()));
+        let id = submitted(&self.store, job).await;
+        let request = ClaimRequest { queues: vec![queue], ..claim_of(1) };
         (id, self.store.claim(request).await.unwrap()[0].lease.token)
     }
 

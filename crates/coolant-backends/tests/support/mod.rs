@@ -1,154 +1,33 @@
-//! A PostgreSQL database for one test, on the server that `scripts/services` started.
+//! What the tests of this crate share: databases of their own, stores on them, jobs and documents.
+#![allow(dead_code, reason = "shared; each test uses a part of it")]
 
-use coolant_backends::Address;
-use tokio_postgres::{Client, NoTls};
+pub(crate) mod database;
+pub(crate) mod documents;
+pub(crate) mod jobs;
 
-/// A database of its own.
-pub(crate) struct Database {
-    server: String,
-    name: String,
+use std::sync::Arc;
+
+use coolant_backends::{Options, SqlStore};
+
+use self::database::{Database, Raw};
+
+/// Runs a test on two threads, so that what it starts at once overlaps.
+pub(crate) fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(test);
 }
 
-impl Database {
-    /// Makes an empty one; `None`, and says so, where no server is given.
-    pub(crate) async fn create() -> Option<Self> {
-        let Ok(server) = std::env::var("COOLANT_TEST_POSTGRES") else {
-            println!("skipped: postgres (COOLANT_TEST_POSTGRES names no server; `scripts/test` starts one)");
-            return None;
-        };
-        let name = format!("t{}", uuid::Uuid::now_v7().simple());
-        say(&server, &format!("CREATE DATABASE {name}")).await;
-        Some(Self { server, name })
-    }
-
-    /// Its address.
-    pub(crate) fn address(&self) -> Address {
-        let (front, _) = self.server.rsplit_once('/').unwrap();
-        Address::Postgres(format!("{front}/{}", self.name))
-    }
-
-    /// Its address for a user who has the schema `coolant` and nothing else, and can create no extension.
-    #[allow(dead_code, reason = "of use to tests of documents")]
-    pub(crate) async fn restricted(&self) -> Address {
-        let Self { server, name } = self;
-        let raw = self.connect().await;
-        raw.say(&format!("CREATE ROLE {name} LOGIN; CREATE SCHEMA coolant AUTHORIZATION {name}")).await;
-        let (_, host) = server.split_once('@').unwrap();
-        let (host, _) = host.rsplit_once('/').unwrap();
-        Address::Postgres(format!("postgres://{name}@{host}/{name}"))
-    }
-
-    /// Its address as text.
-    #[allow(dead_code, reason = "not every test file needs it")]
-    pub(crate) fn url(&self) -> String {
-        let Address::Postgres(url) = self.address() else { unreachable!("it is PostgreSQL") };
-        url
-    }
-
-    #[allow(dead_code, reason = "not every test file needs it")]
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// A connection to it that finds the store's tables.
-    #[allow(dead_code, reason = "not every test file forces a race")]
-    pub(crate) async fn connect(&self) -> Raw {
-        let Address::Postgres(url) = self.address() else { unreachable!("it is PostgreSQL") };
-        let raw = Raw::open(&url).await;
-        raw.say("SET search_path = coolant, public").await;
-        raw
-    }
-
-    /// Removes it, whoever is still connected.
-    pub(crate) async fn drop_it(self) {
-        say(&self.server, &format!("DROP DATABASE {} WITH (FORCE)", self.name)).await;
-        say(&self.server, &format!("DROP ROLE IF EXISTS {}", self.name)).await;
-    }
+/// Runs a case with a store on a PostgreSQL database of its own.
+pub(crate) fn on_postgres(options: Options, case: impl AsyncFnOnce(Arc<SqlStore>, &Database)) {
+    run(async {
+        let Some(database) = Database::create().await else { return };
+        let store = SqlStore::open(&database.address(), options).await.unwrap();
+        case(store, &database).await;
+        database.drop_it().await;
+    });
 }
 
-async fn say(server: &str, statement: &str) {
-    Raw::open(server).await.say(statement).await;
-}
-
-/// A connection of the test's own, outside the store.
-pub(crate) struct Raw(Client);
-
-impl Raw {
-    async fn open(server: &str) -> Self {
-        let (client, connection) = tokio_postgres::connect(server, NoTls).await.unwrap();
-        tokio::spawn(connection);
-        Self(client)
-    }
-
-    /// Says statements, separated by semicolons.
-    pub(crate) async fn say(&self, statements: &str) {
-        self.0.batch_execute(statements).await.unwrap();
-    }
-
-    /// A number that a query gives.
-    #[allow(dead_code, reason = "of use to tests of documents")]
-    pub(crate) async fn number(&self, query: &str) -> i64 {
-        self.0.query_one(query, &[]).await.unwrap().get(0)
-    }
-
-    /// Returns once a query gives true.
-    #[allow(dead_code, reason = "not every test file needs it")]
-    pub(crate) async fn until(&self, query: &str) {
-        while !self.look(query).await.get::<_, bool>(0) {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    /// The text that a statement answers with.
-    #[allow(dead_code, reason = "not every test file needs it")]
-    pub(crate) async fn ask(&self, statement: &str) -> String {
-        self.try_ask(statement).await.unwrap()
-    }
-
-    #[allow(dead_code, reason = "not every test file needs it")]
-    pub(crate) async fn try_ask(&self, statement: &str) -> Result<String, Refused> {
-        let answer = self.0.query_one(statement, &[]).await;
-        answer.map(|row| row.get(0)).map_err(|error| {
-            let error = error.as_db_error().unwrap_or_else(|| panic!("{error:?}"));
-            let text = |part: Option<&str>| part.unwrap_or_default().to_owned();
-            Refused {
-                state: error.code().code().to_owned(),
-                message: error.message().to_owned(),
-                detail: text(error.detail()),
-                column: text(error.column()),
-            }
-        })
-    }
-
-    /// How a statement is refused.
-    #[allow(dead_code, reason = "not every test file needs it")]
-    pub(crate) async fn refused(&self, statement: &str) -> Refused {
-        self.try_ask(statement).await.unwrap_err()
-    }
-
-    /// Returns once another connection to this database waits for a lock.
-    #[allow(dead_code, reason = "not every test file forces a race")]
-    pub(crate) async fn until_somebody_waits(&self) {
-        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                       AND wait_event_type = 'Lock'";
-        while self.look(waiting).await.get::<_, i64>(0) == 0 {
-            tokio::task::yield_now().await;
-        }
-    }
-
-    /// What a query gives now. Within a transaction the server would show its activity as it was at the first look.
-    async fn look(&self, query: &str) -> tokio_postgres::Row {
-        self.say("SELECT pg_stat_clear_snapshot()").await;
-        self.0.query_one(query, &[]).await.unwrap()
-    }
-}
-
-/// An error of the server.
-#[allow(dead_code, reason = "not every test file needs it")]
-#[derive(Debug)]
-pub(crate) struct Refused {
-    pub(crate) state: String,
-    pub(crate) message: String,
-    pub(crate) detail: String,
-    pub(crate) column: String,
+/// Runs a case with such a store and a connection of the test's own, with which it forces a race.
+pub(crate) fn beside_another(options: Options, case: impl AsyncFnOnce(Arc<SqlStore>, Raw)) {
+    on_postgres(options, async |store, database| case(store, database.connect().await).await);
 }

@@ -11,7 +11,7 @@
 
 #[path = "../support/client.rs"]
 mod client;
-#[path = "../../../coolant-backends/tests/support/mod.rs"]
+#[path = "../../../coolant-backends/tests/support/database.rs"]
 mod database;
 mod fixtures;
 mod kit;

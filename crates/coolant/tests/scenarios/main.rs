@@ -15,7 +15,7 @@ mod api;
 #[path = "../support/client.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared; each test uses a part of it")]
 mod client;
-#[path = "../../../coolant-backends/tests/support/mod.rs"]
+#[path = "../../../coolant-backends/tests/support/database.rs"]
 mod database;
 mod doors;
 mod fairness;

@@ -4,8 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test ends where it goes wrong")]
 
 mod cron;
-#[path = "../../../coolant-backends/tests/support/mod.rs"]
-#[allow(dead_code, reason = "shared; each test uses a part of it")]
+#[path = "../../../coolant-backends/tests/support/database.rs"]
 mod database;
 mod firing;
 mod http;
