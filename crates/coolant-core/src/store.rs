@@ -10,6 +10,9 @@
 //! - a change is decided from the job as it is, and saved only if the job is still so;
 //! - time is the store's own, and never goes backwards by more than the machine's clock is corrected.
 
+mod dlq;
+mod stats;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +21,14 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::dlq::{DlqGroup, Redrive, RedriveState, Skipped};
+pub use self::stats::{Counter, Saved, Stats};
 use crate::failure::FailureClass;
 use crate::job::{Attempt, Counters, Job, JobId, JobRecord, JobSpec, JobState, Lease, Status, Step, Wait};
 use crate::ledger::{LedgerEntry, LedgerStore};
 use crate::lifecycle::{Answer, Event, Refusal};
 use crate::lock::LockStore;
-use crate::money::{Money, UsageTotals};
+use crate::money::UsageTotals;
 use crate::names::{IdempotencyKey, JobType, Queue, Tenant};
 use crate::process::{ProcessId, ProcessStore};
 use crate::retention::Retention;
@@ -253,169 +258,6 @@ pub struct Page {
     pub limit: u32,
     /// Older than this job.
     pub before: Option<JobId>,
-}
-
-/// The six metrics, and money.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Stats {
-    /// Pending jobs.
-    pub queue_depth: i64,
-    /// 95th percentile of the time from first start to end, of jobs that ended within the window.
-    pub job_duration_p95: Option<Duration>,
-    /// Failed jobs among those that ended within the window, 0 to 1.
-    pub job_failure_rate: f64,
-    /// Attempts that began within the window and followed one that failed or was lost. What was given back
-    /// or deferred is not tried again: it is tried later.
-    pub retry_count: i64,
-    /// Jobs in the dead-letter queue.
-    pub dlq_message_count: i64,
-    /// Submits that found their key taken, within the window.
-    pub duplicate_request_count: i64,
-    /// Submits refused for their key's other parameters, within the window.
-    pub conflict_count: i64,
-    /// Paid calls within the window.
-    pub paid_calls: i64,
-    /// What they cost.
-    pub spent: Money,
-    /// What was saved within the window, by what saved it.
-    pub saved: Saved,
-    /// Starts refused by a cooldown or a closure within the window.
-    pub blocked_calls: i64,
-    /// Paid for output that no attempt kept, by attempts that ended within the window.
-    pub wasted: Money,
-}
-
-/// Money that was not spent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Saved {
-    /// Submits that found their work done.
-    pub by_keys: Money,
-    /// Steps that later attempts got back.
-    pub by_steps: Money,
-    /// Content that had been embedded before.
-    pub by_content: Money,
-    /// Starts that a cooldown refused, had each cost as much as the attempts before. An estimate, so that
-    /// [`Self::total`] is without it.
-    pub by_cooldowns: Money,
-}
-
-impl Saved {
-    /// What surely would have been paid again.
-    #[must_use]
-    pub const fn total(&self) -> Money {
-        self.by_keys.plus(self.by_steps).plus(self.by_content)
-    }
-}
-
-/// Something counted by the minute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Counter {
-    /// A submit found its key taken.
-    Duplicates,
-    /// A submit was refused for its key's other parameters.
-    Conflicts,
-    /// A start was refused by a cooldown or a closure.
-    BlockedStarts,
-    /// Nano-dollars not paid again, since a submit found its work done.
-    SavedByKeys,
-    /// Nano-dollars not paid again, since a later attempt got back finished steps.
-    SavedBySteps,
-    /// Nano-dollars not paid, since content had been embedded before.
-    SavedByContent,
-    /// Nano-dollars that starts refused by a cooldown would have cost, had each cost as much as the attempts
-    /// before: an estimate.
-    SavedByCooldowns,
-}
-
-impl Counter {
-    /// The name it is stored under.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Duplicates => "duplicates",
-            Self::Conflicts => "conflicts",
-            Self::BlockedStarts => "blocked_starts",
-            Self::SavedByKeys => "saved_nanos",
-            Self::SavedBySteps => "saved_steps_nanos",
-            Self::SavedByContent => "saved_content_nanos",
-            Self::SavedByCooldowns => "saved_cooldown_nanos",
-        }
-    }
-}
-
-/// Dead-lettered jobs that failed alike.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DlqGroup {
-    /// Of this type.
-    pub job_type: String,
-    /// With this code.
-    pub error_code: String,
-    /// With this message, its numbers and ids taken out.
-    pub message: String,
-    /// How many.
-    pub count: i64,
-    /// The first of them.
-    pub first_at: Timestamp,
-    /// The last of them.
-    pub last_at: Timestamp,
-    /// One of them.
-    pub sample: JobId,
-    /// What they cost so far.
-    pub cost: Money,
-}
-
-/// A paced redrive, as the store keeps it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Redrive {
-    /// Its name.
-    pub id: JobId,
-    /// Which jobs.
-    pub filter: JobFilter,
-    /// This many at most.
-    pub limit: u32,
-    /// At this rate, jobs a second.
-    pub per_second: f64,
-    /// Past cooldowns and permanent failures.
-    pub force: bool,
-    /// Why, as the operator said.
-    pub reason: String,
-    /// Who.
-    pub actor: String,
-    /// Where it stands.
-    pub state: RedriveState,
-    /// Jobs that matched at the start.
-    pub matched: u32,
-    /// Jobs still to be looked at, the next one first.
-    pub left: Vec<JobId>,
-    /// Jobs put back.
-    pub redriven: u32,
-    /// Jobs left alone, and why.
-    pub skipped: Vec<Skipped>,
-    /// When it began.
-    pub created_at: Timestamp,
-    /// Grows with every save.
-    pub version: i64,
-}
-
-/// A job that a redrive left alone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skipped {
-    /// Which.
-    pub job_id: JobId,
-    /// Why.
-    pub reason: String,
-}
-
-/// Where a redrive stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RedriveState {
-    /// Some are left.
-    Running,
-    /// None is left.
-    Done,
-    /// Somebody stopped it.
-    Stopped,
 }
 
 /// Keeps jobs, schedules, leaky locks, processes and the ledger. See the module for what every store holds to.

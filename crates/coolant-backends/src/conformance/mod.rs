@@ -17,6 +17,7 @@
 //! sleeps, looks at a wall clock, or expects its store to be alone on a server: only to be empty.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a case ends where it goes wrong")]
 
+mod calls;
 mod change;
 mod claim;
 mod history;
@@ -25,6 +26,7 @@ pub mod leaky;
 mod ledger;
 mod lock;
 mod odd;
+mod permits;
 mod processes;
 mod read;
 mod retention;
@@ -222,13 +224,6 @@ cases! { $
         what_the_death_of_its_worker_ends_is_ended_by_the_sweep;
     upstreams:
         an_upstream_is_as_it_was_set,
-        of_sixteen_simultaneous_permits_of_a_limit_of_two_two_are_given,
-        a_permit_that_is_asked_for_again_is_the_same_and_takes_nothing,
-        a_permit_of_a_job_needs_its_lease_and_ends_with_it,
-        a_settled_call_is_booked_once_with_its_job,
-        a_call_that_is_settled_after_its_lease_is_paid_all_the_same,
-        a_call_without_a_job_is_paid_too,
-        a_step_settles_the_permit_of_its_call,
         a_failure_that_names_an_upstream_closes_it_for_all,
         of_simultaneous_claims_and_permits_one_is_the_probe,
         a_probes_calls_are_its_own_and_their_success_opens,
@@ -236,7 +231,15 @@ cases! { $
         a_failed_probe_closes_for_longer,
         three_failures_in_a_row_over_all_workers_close,
         a_credential_closes_all_that_is_paid_with_it,
-        an_operator_closes_for_a_while,
+        an_operator_closes_for_a_while;
+    permits:
+        of_sixteen_simultaneous_permits_of_a_limit_of_two_two_are_given,
+        a_permit_that_is_asked_for_again_is_the_same_and_takes_nothing,
+        a_permit_of_a_job_needs_its_lease_and_ends_with_it,
+        a_settled_call_is_booked_once_with_its_job,
+        a_call_that_is_settled_after_its_lease_is_paid_all_the_same,
+        a_call_without_a_job_is_paid_too,
+        a_step_settles_the_permit_of_its_call,
         a_budget_is_reserved_settled_and_given_back,
         a_spent_budget_stops_claims_until_the_next_day,
         a_tenants_limits_hold_over_all_upstreams,

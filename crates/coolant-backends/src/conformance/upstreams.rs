@@ -1,119 +1,19 @@
-//! Upstreams and permits.
+//! Upstreams: what closes them, for whom, and how they open again.
 
 use std::sync::Arc;
 
-use coolant_core::failure::{Failure, FailureClass};
-use coolant_core::job::{JobId, JobSpec, Outcome, Status};
-use coolant_core::lifecycle::{Event, Refusal};
-use coolant_core::money::{Money, Usage};
-use coolant_core::names::{Credential, Upstream};
-use coolant_core::store::{AuditEntry, Claimed, Store};
+use coolant_core::failure::FailureClass;
+use coolant_core::job::Outcome;
+use coolant_core::names::Credential;
+use coolant_core::store::{AuditEntry, JobChange};
 use coolant_core::time::Timestamp;
 use coolant_core::upstream::{
-    ClosedWhat, Control, Denial, Limits, NoPermit, Per, Permit, PermitId, PermitRequest, PermitSettlement,
-    Rate, SettledPermit, UpstreamNow, UpstreamSettings, Verdict,
+    ClosedWhat, Control, Denial, Limits, Per, PermitRequest, Rate, UpstreamNow, UpstreamSettings,
 };
-use serde_json::json;
-use uuid::Uuid;
 
 use super::Subject;
+use super::calls::*;
 use super::kit::*;
-
-pub(super) fn upstream(name: &str) -> Upstream {
-    Upstream::parse(name).unwrap()
-}
-
-fn of(name: &'static str) -> impl Fn(&mut JobSpec) {
-    move |spec| spec.upstreams = vec![upstream(name)]
-}
-
-fn usd(dollars: f64) -> Money {
-    Money::from_usd(dollars).unwrap()
-}
-
-fn permit(n: u32) -> PermitId {
-    PermitId(Uuid::from_u128(0x0190_0000_0000_7000_9000_0000_0000_0000 | u128::from(n)))
-}
-
-/// Asks number `n` for a call of `u`.
-fn ask(n: u32, job: Option<u32>, cost: f64) -> PermitRequest {
-    PermitRequest {
-        id: permit(n),
-        upstream: upstream("u"),
-        job: job.map(|n| (id(n), token(1))),
-        tenant: tenant("default"),
-        step: None,
-        tokens: 0,
-        cost: usd(cost),
-    }
-}
-
-fn ok(n: u32, cost: f64) -> PermitSettlement {
-    let usage = Usage { cost: Some(usd(cost)), input_tokens: 7, ..Usage::default() };
-    PermitSettlement { id: permit(n), verdict: Verdict::Ok { rest: None }, usage }
-}
-
-fn failed(n: u32, class: FailureClass) -> PermitSettlement {
-    let verdict = Verdict::Failed(failure(class));
-    PermitSettlement { id: permit(n), verdict, usage: Usage::default() }
-}
-
-/// The end of an attempt at `u`, whose answer stated that wait.
-fn refused_by(n: i64, name: &str, class: FailureClass, wait: Option<u64>) -> Event {
-    let failure = Failure { upstream: Some(name.into()), retry_after: wait.map(secs), ..failure(class) };
-    Event::Fail { token: token(n), failure, jitter: 0.0, usage: Vec::new() }
-}
-
-fn limits(change: impl FnOnce(&mut Limits)) -> UpstreamSettings {
-    let mut limits = Limits::default();
-    change(&mut limits);
-    UpstreamSettings { limits, credential: None }
-}
-
-async fn acquire(store: &Arc<dyn Store>, request: PermitRequest) -> Result<Permit, NoPermit> {
-    store.acquire_permits(vec![request]).await.unwrap().pop().unwrap()
-}
-
-fn denial(answer: &Result<Permit, NoPermit>) -> Option<Denial> {
-    match answer {
-        Err(NoPermit::Denied(denied)) => Some(denied.denial),
-        _ => None,
-    }
-}
-
-impl Subject {
-    async fn set(&self, settings: UpstreamSettings) -> UpstreamNow {
-        self.store.set_upstream(&upstream("u"), settings).await.unwrap()
-    }
-
-    async fn upstream(&self, name: &str) -> UpstreamNow {
-        self.twin.upstreams(Some(&[upstream(name)])).await.unwrap().pop().expect("it is known")
-    }
-
-    async fn permit(&self, request: PermitRequest) -> Result<Permit, NoPermit> {
-        acquire(&self.store, request).await
-    }
-
-    async fn settle(&self, settlement: PermitSettlement) -> Option<SettledPermit> {
-        self.store.settle_permits(vec![settlement]).await.unwrap().pop().unwrap()
-    }
-
-    /// Jobs `from..to` that name `u`.
-    async fn jobs_of_u(&self, numbers: std::ops::Range<u32>) {
-        self.submit_all(numbers.map(|n| job_with(n, of("u"))).collect()).await;
-    }
-
-    /// Closes `u` by the failure of job 1.
-    async fn close_u(&self, wait: u64) {
-        self.jobs_of_u(1..2).await;
-        self.claim_one().await;
-        self.done(id(1), refused_by(1, "u", FailureClass::RateLimited, Some(wait))).await;
-    }
-}
-
-fn ids_of(claimed: &[Claimed]) -> Vec<JobId> {
-    claimed_ids(claimed)
-}
 
 pub(super) async fn an_upstream_is_as_it_was_set(s: Subject) {
     assert!(s.store.upstreams(None).await.unwrap().is_empty());
@@ -136,146 +36,10 @@ pub(super) async fn an_upstream_is_as_it_was_set(s: Subject) {
     assert!(s.store.upstreams(Some(&[upstream("none")])).await.unwrap().is_empty());
 }
 
-pub(super) async fn of_sixteen_simultaneous_permits_of_a_limit_of_two_two_are_given(s: Subject) {
-    s.set(limits(|limits| limits.max_concurrent = Some(2))).await;
-    let asked = (0..16_u32).map(|n| {
-        let store = Arc::clone(if n % 2 == 0 { &s.store } else { &s.twin });
-        async move { acquire(&store, ask(n, None, 0.0)).await }
-    });
-    let answers = futures::future::join_all(asked).await;
-    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 2);
-    let denied = answers.iter().filter(|answer| denial(answer) == Some(Denial::ConcurrencyLimited));
-    assert_eq!(denied.count(), 14);
-    assert_eq!(s.upstream("u").await.live.permits, 2);
-    let given = answers.iter().flatten().next().unwrap().id;
-    let settlement = PermitSettlement { id: given, ..ok(0, 0.0) };
-    assert!(!s.settle(settlement).await.unwrap().repeated);
-    assert!(s.permit(ask(99, None, 0.0)).await.is_ok());
-}
-
-pub(super) async fn a_permit_that_is_asked_for_again_is_the_same_and_takes_nothing(s: Subject) {
-    s.set(limits(|limits| limits.max_concurrent = Some(1))).await;
-    let first = s.permit(ask(1, None, 0.5)).await.unwrap();
-    assert_eq!(first.expires_at, s.now().plus(secs(120)));
-    s.advance(1);
-    assert_eq!(acquire(&s.twin, ask(1, None, 0.5)).await.unwrap(), first);
-    let twice = s.store.acquire_permits(vec![ask(1, None, 0.5), ask(2, None, 0.5)]).await.unwrap();
-    assert_eq!(twice[0].as_ref().ok(), Some(&first));
-    assert_eq!(denial(&twice[1]), Some(Denial::ConcurrencyLimited));
-    assert_eq!(s.upstream("u").await.live.reserved, usd(0.5));
-    // Left alone it ends by itself.
-    s.advance(120);
-    assert_eq!(s.upstream("u").await.live.permits, 0);
-    assert!(s.permit(ask(3, None, 0.0)).await.is_ok());
-}
-
-pub(super) async fn a_permit_of_a_job_needs_its_lease_and_ends_with_it(s: Subject) {
-    s.set(limits(|limits| limits.max_concurrent = Some(1))).await;
-    assert_eq!(s.permit(ask(1, Some(9), 0.0)).await, Err(NoPermit::Refused(Refusal::NotFound)));
-    s.running(job(1)).await;
-    let stale = PermitRequest { job: Some((id(1), token(2))), ..ask(1, None, 0.0) };
-    assert_eq!(s.permit(stale).await, Err(NoPermit::Refused(Refusal::LeaseLost)));
-    let given = s.permit(ask(1, Some(1), 0.3)).await.unwrap();
-    assert_eq!(given.expires_at, s.now().plus(secs(30)));
-    s.advance(20);
-    s.apply(id(1), renew(1)).await.unwrap();
-    s.advance(20);
-    assert_eq!(s.upstream("u").await.live.permits, 1, "it lives with the renewed lease");
-    s.advance(10);
-    let now = s.upstream("u").await;
-    assert_eq!((now.live.permits, now.live.reserved), (0, usd(0.0)), "the reservation came back");
-    assert!(s.permit(ask(2, None, 0.0)).await.is_ok());
-    // A cancelled job begins no more calls.
-    s.claim_one().await;
-    s.done(id(1), Event::Cancel).await;
-    let late = PermitRequest { job: Some((id(1), token(2))), ..ask(3, None, 0.0) };
-    assert_eq!(s.permit(late).await, Err(NoPermit::Refused(Refusal::LeaseLostByCancel)));
-}
-
-pub(super) async fn a_settled_call_is_booked_once_with_its_job(s: Subject) {
-    s.running(job(1)).await;
-    let step = Some("draft".to_owned());
-    s.permit(PermitRequest { step: step.clone(), ..ask(1, Some(1), 0.4) }).await.unwrap();
-    assert_eq!(s.settle(ok(9, 0.1)).await, None, "there is no such permit");
-    let first = s.settle(ok(1, 0.1)).await.unwrap();
-    assert_eq!(first, SettledPermit { class: None, closed: None, repeated: false });
-    assert!(s.settle(ok(1, 0.1)).await.unwrap().repeated);
-    let twice = s.twin.settle_permits(vec![ok(1, 0.1), ok(1, 0.1)]).await.unwrap();
-    assert!(twice.iter().flatten().all(|settled| settled.repeated));
-    let ledger = s.store.ledger(id(1)).await.unwrap();
-    assert_eq!(ledger.len(), 1);
-    assert_eq!((&ledger[0].step, ledger[0].attempt, ledger[0].usage.cost), (&step, 1, Some(usd(0.1))));
-    assert_eq!(ledger[0].usage.upstream.as_deref(), Some("u"));
-    let record = s.record(id(1)).await;
-    assert_eq!((record.job.usage.calls, record.job.usage.cost), (1, usd(0.1)));
-    assert_eq!(record.job.usage.wasted, usd(0.0));
-    assert_eq!(s.store.attempts(id(1)).await.unwrap()[0].usage.calls, 1);
-    let now = s.upstream("u").await;
-    assert_eq!((now.meter.spent_today(s.now()), now.live.reserved), (usd(0.1), usd(0.0)));
-}
-
-pub(super) async fn a_call_that_is_settled_after_its_lease_is_paid_all_the_same(s: Subject) {
-    s.running(job(1)).await;
-    s.permit(ask(1, Some(1), 0.4)).await.unwrap();
-    s.advance(30);
-    s.claim_one().await;
-    assert!(!s.settle(ok(1, 0.2)).await.unwrap().repeated);
-    let record = s.record(id(1)).await;
-    assert_eq!((record.job.usage.cost, record.job.usage.wasted), (usd(0.2), usd(0.2)));
-    assert_eq!(record.job.status(), Status::Running, "nothing else changed");
-    let attempts = s.store.attempts(id(1)).await.unwrap();
-    assert_eq!((attempts[0].usage.cost, attempts[1].usage.cost), (usd(0.2), usd(0.0)));
-    assert_eq!(s.upstream("u").await.meter.spent_today(s.now()), usd(0.2));
-}
-
-pub(super) async fn a_call_without_a_job_is_paid_too(s: Subject) {
-    s.permit(ask(1, None, 0.4)).await.unwrap();
-    s.settle(ok(1, 0.3)).await.unwrap();
-    let stats = s.stats().await;
-    assert_eq!((stats.paid_calls, stats.spent), (1, usd(0.3)));
-    // A refusal costs nothing and is no paid call.
-    s.permit(ask(2, None, 0.4)).await.unwrap();
-    s.settle(failed(2, FailureClass::InvalidRequest)).await.unwrap();
-    assert_eq!(s.stats().await.paid_calls, 1);
-}
-
-pub(super) async fn a_step_settles_the_permit_of_its_call(s: Subject) {
-    s.running(job(1)).await;
-    s.permit(ask(1, Some(1), 0.4)).await.unwrap();
-    let call = |n: u32| Usage { permit: Some(permit(n)), ..paid(100_000_000) };
-    let save = |name: &str, n: u32| Event::SaveStep {
-        token: token(1),
-        name: name.into(),
-        output: json!(1),
-        usage: vec![call(n)],
-    };
-    s.apply(id(1), save("a", 1)).await.unwrap();
-    let now = s.upstream("u").await;
-    assert_eq!((now.live.permits, now.meter.spent_today(s.now())), (0, usd(0.1)));
-    assert!(s.settle(ok(1, 0.1)).await.unwrap().repeated);
-    assert_eq!(s.store.ledger(id(1)).await.unwrap().len(), 1);
-    // A call that is settled already is not booked again with what it made.
-    s.permit(ask(2, Some(1), 0.0)).await.unwrap();
-    s.settle(ok(2, 0.2)).await.unwrap();
-    s.apply(id(1), save("b", 2)).await.unwrap();
-    assert_eq!(s.store.ledger(id(1)).await.unwrap().len(), 2);
-    assert_eq!(s.record(id(1)).await.job.usage.cost, usd(0.3));
-    // A permit that nobody gave is no permit; the call is booked as any other.
-    s.apply(id(1), save("c", 77)).await.unwrap();
-    assert_eq!(s.record(id(1)).await.job.usage.calls, 3);
-    // Paid, and then the lease is lost: the step is refused, the money is not.
-    s.permit(ask(3, Some(1), 0.0)).await.unwrap();
-    s.advance(30);
-    s.claim_one().await;
-    assert_eq!(s.apply(id(1), save("d", 3)).await, Err(Refusal::LeaseLost));
-    assert_eq!(s.record(id(1)).await.job.usage.wasted, usd(0.1));
-    assert!(s.settle(ok(3, 0.1)).await.unwrap().repeated);
-}
-
 pub(super) async fn a_failure_that_names_an_upstream_closes_it_for_all(s: Subject) {
     s.jobs_of_u(1..6).await;
     s.submit_all(vec![job_with(6, of("v")), job(7)]).await;
-    assert_eq!(ids_of(&s.claim(1).await), [id(1)]);
+    assert_eq!(claimed_ids(&s.claim(1).await), [id(1)]);
     s.done(id(1), refused_by(1, "u", FailureClass::RateLimited, Some(5))).await;
     let now = s.upstream("u").await;
     assert!(now.is_closed());
@@ -283,7 +47,7 @@ pub(super) async fn a_failure_that_names_an_upstream_closes_it_for_all(s: Subjec
     assert_eq!(s.record(id(1)).await.job.counters.tries, 0, "the job is not at fault");
     // Nothing of `u`, everything else, whoever asks.
     let others = s.twin.claim(request(10)).await.unwrap();
-    assert_eq!(ids_of(&others), [id(6), id(7)]);
+    assert_eq!(claimed_ids(&others), [id(6), id(7)]);
     assert_eq!(denial(&s.permit(ask(1, None, 0.0)).await), Some(Denial::UpstreamClosed));
     assert_eq!(s.stats().await.blocked_calls, 1);
     s.advance(4);
@@ -380,10 +144,7 @@ pub(super) async fn three_failures_in_a_row_over_all_workers_close(s: Subject) {
         assert!(!s.upstream("u").await.is_closed());
     }
     s.twin
-        .apply(vec![coolant_core::store::JobChange::new(
-            id(3),
-            refused_by(1, "u", FailureClass::UpstreamError, None),
-        )])
+        .apply(vec![JobChange::new(id(3), refused_by(1, "u", FailureClass::UpstreamError, None))])
         .await
         .unwrap();
     assert!(s.upstream("u").await.is_closed());
@@ -405,7 +166,7 @@ pub(super) async fn a_credential_closes_all_that_is_paid_with_it(s: Subject) {
     assert_eq!(settled.closed, Some((ClosedWhat::Credential, s.now().plus(secs(3600)))));
     assert!(s.upstream("v").await.is_closed());
     assert!(s.upstream("v").await.narrower_breaker().closure().unwrap().needs_operator());
-    assert_eq!(ids_of(&s.claim(5).await), [id(3)]);
+    assert_eq!(claimed_ids(&s.claim(5).await), [id(3)]);
     let on_v = PermitRequest { upstream: upstream("v"), ..ask(2, None, 0.0) };
     assert_eq!(denial(&s.permit(on_v).await), Some(Denial::UpstreamClosed));
     // One probe an hour, for both together.
@@ -444,111 +205,4 @@ pub(super) async fn an_operator_closes_for_a_while(s: Subject) {
     s.advance(60);
     assert_eq!(s.claim(1).await.len(), 1);
     assert_eq!(s.store.audit(1).await.unwrap()[0].action, "upstream.closed");
-}
-
-pub(super) async fn a_budget_is_reserved_settled_and_given_back(s: Subject) {
-    s.set(limits(|limits| limits.budget_per_day = Some(usd(1.0)))).await;
-    for n in 1..=4 {
-        s.submit(job(n)).await;
-    }
-    s.claim(4).await;
-    let asked = (1..=4_u32).map(|n| {
-        let store = Arc::clone(if n % 2 == 0 { &s.store } else { &s.twin });
-        async move { (n, acquire(&store, ask(n, Some(n), 0.4)).await) }
-    });
-    let answers = futures::future::join_all(asked).await;
-    let given: Vec<u32> = answers.iter().filter(|(_, answer)| answer.is_ok()).map(|(n, _)| *n).collect();
-    assert_eq!(given.len(), 2);
-    let denied = answers.iter().filter(|(_, it)| denial(it) == Some(Denial::BudgetExhausted));
-    assert_eq!(denied.count(), 2);
-    assert_eq!(s.upstream("u").await.live.reserved, usd(0.8));
-    s.settle(ok(given[0], 0.1)).await.unwrap();
-    assert!(s.permit(ask(10, None, 0.4)).await.is_ok());
-    assert!(s.permit(ask(11, None, 0.4)).await.is_err());
-    // The other one's worker is dead: its reservation comes back with the lease.
-    s.advance(30);
-    assert!(s.permit(ask(12, None, 0.4)).await.is_ok());
-    let too_much = s.permit(ask(13, None, 1.1)).await;
-    assert_eq!(denial(&too_much), Some(Denial::AboveLimit));
-}
-
-pub(super) async fn a_spent_budget_stops_claims_until_the_next_day(s: Subject) {
-    s.set(limits(|limits| limits.budget_per_day = Some(usd(1.0)))).await;
-    s.jobs_of_u(1..3).await;
-    s.submit(job(3)).await;
-    s.permit(ask(1, None, 0.0)).await.unwrap();
-    s.settle(ok(1, 1.0)).await.unwrap();
-    assert_eq!(ids_of(&s.claim(5).await), [id(3)]);
-    // More money opens at once; and so does the next day.
-    s.set(limits(|limits| limits.budget_per_day = Some(usd(2.0)))).await;
-    assert_eq!(s.claim(1).await.len(), 1);
-    s.set(limits(|limits| limits.budget_per_day = Some(usd(0.5)))).await;
-    assert!(s.claim(1).await.is_empty());
-    s.apply(id(1), renew(1)).await.unwrap();
-    let midnight = coolant_core::upstream::end_of_day(s.now());
-    s.clock.set(midnight);
-    assert!(!s.claim(5).await.is_empty());
-    assert_eq!(s.upstream("u").await.meter.spent_today(s.now()), usd(0.0));
-}
-
-pub(super) async fn a_tenants_limits_hold_over_all_upstreams(s: Subject) {
-    assert_eq!(s.store.tenant(&tenant("a")).await.unwrap(), None);
-    let all = Limits { max_concurrent: Some(2), budget_per_day: Some(usd(1.0)), ..Limits::default() };
-    let set = s.store.set_tenant(&tenant("a"), all.clone()).await.unwrap();
-    assert_eq!((&set.tenant, &set.limits), (&tenant("a"), &all));
-    let of_a =
-        |n, name: &str| PermitRequest { upstream: upstream(name), tenant: tenant("a"), ..ask(n, None, 0.5) };
-    assert!(s.permit(of_a(1, "u")).await.is_ok());
-    assert!(s.permit(of_a(2, "v")).await.is_ok());
-    assert_eq!(denial(&s.permit(of_a(3, "w")).await), Some(Denial::BudgetExhausted));
-    assert!(s.permit(ask(4, None, 0.5)).await.is_ok(), "another tenant's");
-    let now = s.twin.tenant(&tenant("a")).await.unwrap().unwrap();
-    assert_eq!((now.live.permits, now.live.reserved), (2, usd(1.0)));
-    s.settle(ok(1, 0.5)).await.unwrap();
-    s.settle(ok(2, 0.5)).await.unwrap();
-    // Spent: its jobs that pay are passed over, those that do not are not, and neither are others'.
-    let in_a = |n, pays: bool| {
-        job_with(n, move |spec| {
-            spec.tenant = tenant("a");
-            spec.upstreams = if pays { vec![upstream("u")] } else { Vec::new() };
-        })
-    };
-    s.submit_all(vec![in_a(1, true), in_a(2, false), job_with(3, of("u"))]).await;
-    let mut claimed = ids_of(&s.claim(5).await);
-    claimed.sort_unstable();
-    assert_eq!(claimed, [id(2), id(3)]);
-    s.clock.set(coolant_core::upstream::end_of_day(s.now()));
-    assert!(ids_of(&s.claim(5).await).contains(&id(1)));
-}
-
-pub(super) async fn a_job_makes_no_more_paid_calls_than_it_may(s: Subject) {
-    s.running(job_with(1, |spec| spec.policy.max_paid_calls = Some(2))).await;
-    let answers = s.store.acquire_permits((1..=3).map(|n| ask(n, Some(1), 0.0)).collect()).await.unwrap();
-    assert!(answers[0].is_ok() && answers[1].is_ok());
-    assert_eq!(denial(&answers[2]), Some(Denial::PaidCallLimit));
-    s.settle(ok(1, 0.1)).await.unwrap();
-    s.settle(ok(2, 0.1)).await.unwrap();
-    assert_eq!(denial(&s.permit(ask(4, Some(1), 0.0)).await), Some(Denial::PaidCallLimit));
-}
-
-pub(super) async fn a_rate_lets_calls_begin_one_after_another(s: Subject) {
-    s.set(limits(|limits| limits.requests = Some(Rate { amount: 10, per: Per::Second }))).await;
-    let mut begun = 0;
-    for n in 0..100 {
-        begun += u32::from(s.permit(ask(n, None, 0.0)).await.is_ok());
-        s.clock.advance(std::time::Duration::from_millis(20));
-    }
-    // Two seconds at ten a second, and one at once.
-    assert_eq!(begun, 20);
-    let denied = s.permit(ask(1000, None, 0.0)).await;
-    assert!(denied.is_ok() || denial(&denied) == Some(Denial::RateLimited));
-}
-
-pub(super) async fn what_a_provider_says_is_left_is_heeded(s: Subject) {
-    s.permit(ask(1, None, 0.0)).await.unwrap();
-    let verdict = Verdict::Ok { rest: Some(secs(30)) };
-    s.settle(PermitSettlement { verdict, ..ok(1, 0.0) }).await.unwrap();
-    assert_eq!(denial(&s.permit(ask(2, None, 0.0)).await), Some(Denial::RateLimited));
-    s.advance(30);
-    assert!(s.permit(ask(3, None, 0.0)).await.is_ok());
 }
