@@ -282,14 +282,8 @@ impl Conn {
         columns: Columns<'_>,
         rows: Vec<Vec<Value>>,
     ) -> Result<Vec<Row>, StoreError> {
-        if rows.is_empty() {
-            return Ok(Vec::new());
-        }
         let text = self.dialect().fill_for_each(text, columns, params.len());
-        match self {
-            Self::Sqlite(conn) => sqlite::query_each(conn, &text, params, &rows),
-            Self::Postgres(client) => postgres::query_unnest(client, &text, params, columns, rows).await,
-        }
+        self.query_filled(&text, params, columns, rows).await
     }
 
     /// Says one statement over many rows: `{rows}` in the text is a table named `r` that holds them. Gives
@@ -301,13 +295,24 @@ impl Conn {
         columns: Columns<'_>,
         rows: Vec<Vec<Value>>,
     ) -> Result<Vec<Row>, StoreError> {
+        let text = self.dialect().fill_rows(text, columns, params.len());
+        self.query_filled(&text, params, columns, rows).await
+    }
+
+    /// Says a text without holes over rows of these columns, and gives what it answers over all of them.
+    async fn query_filled(
+        &mut self,
+        text: &str,
+        params: &[Value],
+        columns: Columns<'_>,
+        rows: Vec<Vec<Value>>,
+    ) -> Result<Vec<Row>, StoreError> {
         if rows.is_empty() {
             return Ok(Vec::new());
         }
-        let text = self.dialect().fill_rows(text, columns, params.len());
         match self {
-            Self::Sqlite(conn) => sqlite::query_each(conn, &text, params, &rows),
-            Self::Postgres(client) => postgres::query_unnest(client, &text, params, columns, rows).await,
+            Self::Sqlite(conn) => sqlite::query_each(conn, text, params, &rows),
+            Self::Postgres(client) => postgres::query_unnest(client, text, params, columns, rows).await,
         }
     }
 

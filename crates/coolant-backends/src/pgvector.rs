@@ -129,7 +129,7 @@ async fn ready(conn: &mut Conn, clock: &StoreClock, version: &str) -> StoreResul
 }
 
 fn finding(condition: Condition, detail: String) -> Finding {
-    Finding { what: "vectors".into(), condition, detail }
+    Finding::new("vectors", condition, detail)
 }
 
 #[cfg(test)]

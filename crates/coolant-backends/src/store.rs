@@ -94,6 +94,14 @@ pub struct Finding {
     pub detail: String,
 }
 
+impl Finding {
+    /// What was found of something.
+    #[must_use]
+    pub fn new(what: &str, condition: Condition, detail: String) -> Self {
+        Self { what: what.to_owned(), condition, detail }
+    }
+}
+
 /// Jobs, documents and the index in SQLite or PostgreSQL.
 pub struct SqlStore {
     address: Address,

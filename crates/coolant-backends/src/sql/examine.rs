@@ -26,14 +26,12 @@ pub(crate) async fn examine(
         Dialect::Postgres => ("durability", "SELECT current_setting('fsync')", "on"),
     };
     let said = conn.query(text, &[]).await?.pop().map_or(Ok(String::new()), |mut row| row.text())?;
-    findings.push(Finding {
-        what: what.into(),
-        condition: if said == good { Condition::Good } else { Condition::Bad },
-        detail: match conn.dialect() {
-            Dialect::Sqlite => format!("SQLite's own check says: {said}"),
-            Dialect::Postgres => format!("fsync is {said}; off, accepted jobs are lost when the power goes"),
-        },
-    });
+    let condition = if said == good { Condition::Good } else { Condition::Bad };
+    let detail = match conn.dialect() {
+        Dialect::Sqlite => format!("SQLite's own check says: {said}"),
+        Dialect::Postgres => format!("fsync is {said}; off, accepted jobs are lost when the power goes"),
+    };
+    findings.push(Finding::new(what, condition, detail));
     if conn.dialect() == Dialect::Postgres {
         findings.push(crate::pgvector::examine(conn, clock).await?);
         findings.push(transactions_finding(conn, tolerance.open_transaction).await?);
@@ -48,20 +46,16 @@ const CLOCK_SKEW_MS: i64 = 2000;
 
 async fn clock_finding(conn: &mut Conn, clock: &StoreClock) -> StoreResult<Finding> {
     let skew = clock.now(conn).await?.as_millis() - crate::clock::wall_ms();
-    let good = skew.abs() <= CLOCK_SKEW_MS;
-    Ok(Finding {
-        what: "clock".into(),
-        condition: if good { Condition::Good } else { Condition::Warning },
-        detail: if good {
-            format!("the store's clock and this machine's differ by {} ms", skew.abs())
-        } else {
-            format!(
-                "the store's clock is {} ms {} this machine's: leases follow the store's, `run_at` is read by it",
-                skew.abs(),
-                if skew > 0 { "ahead of" } else { "behind" }
-            )
-        },
-    })
+    if skew.abs() <= CLOCK_SKEW_MS {
+        let detail = format!("the store's clock and this machine's differ by {} ms", skew.abs());
+        return Ok(Finding::new("clock", Condition::Good, detail));
+    }
+    let detail = format!(
+        "the store's clock is {} ms {} this machine's: leases follow the store's, `run_at` is read by it",
+        skew.abs(),
+        if skew > 0 { "ahead of" } else { "behind" }
+    );
+    Ok(Finding::new("clock", Condition::Warning, detail))
 }
 
 async fn schema_finding(conn: &mut Conn) -> Finding {
@@ -69,11 +63,7 @@ async fn schema_finding(conn: &mut Conn) -> Finding {
         Ok(()) => (Condition::Good, "up to date".to_owned()),
         Err(error) => (Condition::Bad, error.to_string()),
     };
-    Finding { what: "schema".into(), condition, detail }
-}
-
-fn finding(what: &str, condition: Condition, detail: String) -> Finding {
-    Finding { what: what.into(), condition, detail }
+    Finding::new("schema", condition, detail)
 }
 
 /// Whether every index that the steps of the schema make is there, and usable.
@@ -104,10 +94,10 @@ async fn indexes_finding(conn: &mut Conn) -> StoreResult<Finding> {
         })
         .collect();
     Ok(match missing.as_slice() {
-        [] => finding("indexes", Condition::Good, format!("all {count} are there")),
+        [] => Finding::new("indexes", Condition::Good, format!("all {count} are there")),
         missing => {
             let detail = format!("missing, so that some calls read whole tables: {}", missing.join("; "));
-            finding("indexes", Condition::Bad, detail)
+            Finding::new("indexes", Condition::Bad, detail)
         }
     })
 }
@@ -135,7 +125,7 @@ async fn transactions_finding(conn: &mut Conn, tolerated: Duration) -> StoreResu
     let count = open.len();
     if count == 0 {
         let detail = format!("none is open for more than {}", spoken(tolerated));
-        return Ok(finding("transactions", Condition::Good, detail));
+        return Ok(Finding::new("transactions", Condition::Good, detail));
     }
     open.truncate(NAMED);
     let detail = format!(
@@ -145,7 +135,7 @@ async fn transactions_finding(conn: &mut Conn, tolerated: Duration) -> StoreResu
         spoken(tolerated),
         open.join("; ")
     );
-    Ok(finding("transactions", Condition::Warning, detail))
+    Ok(Finding::new("transactions", Condition::Warning, detail))
 }
 
 /// Tables in which much is dead that no vacuum has cleared.
@@ -161,12 +151,12 @@ async fn dead_rows_finding(conn: &mut Conn, tolerated: i64) -> StoreResult<Findi
         bloated.push(format!("`{table}` has {dead} beside {live} live ones, last vacuum {vacuumed}"));
     }
     if bloated.is_empty() {
-        return Ok(finding("dead rows", Condition::Good, "no table has many".into()));
+        return Ok(Finding::new("dead rows", Condition::Good, "no table has many".into()));
     }
     bloated.truncate(NAMED);
     let detail = format!(
         "{}. See that autovacuum is on and that no transaction stays open; `VACUUM` in this database helps now",
         bloated.join("; ")
     );
-    Ok(finding("dead rows", Condition::Warning, detail))
+    Ok(Finding::new("dead rows", Condition::Warning, detail))
 }

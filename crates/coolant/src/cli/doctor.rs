@@ -67,7 +67,7 @@ pub(super) async fn run(settings: Settings, args: DoctorArgs, output: &Output) -
     let mut findings = Vec::new();
     match App::open(settings).await {
         Ok(app) => {
-            findings.push(finding("store", Condition::Good, "opens and answers".into()));
+            findings.push(Finding::new("store", Condition::Good, "opens and answers".into()));
             findings.extend(app.store.examine().await.map_err(EngineError::from)?);
             findings.push(embedder(&app));
             if app.settings.locks.is_some() {
@@ -84,7 +84,7 @@ pub(super) async fn run(settings: Settings, args: DoctorArgs, output: &Output) -
                 text.push_str(&format!(": {source}"));
                 cause = source.source();
             }
-            findings.push(finding("store", Condition::Bad, text));
+            findings.push(Finding::new("store", Condition::Bad, text));
         }
     }
     report(&findings, output);
@@ -94,30 +94,26 @@ pub(super) async fn run(settings: Settings, args: DoctorArgs, output: &Output) -
     }
 }
 
-fn finding(what: &str, condition: Condition, detail: String) -> Finding {
-    Finding { what: what.into(), condition, detail }
-}
-
 fn embedder(app: &App) -> Finding {
     let name = app.embedder_name();
     if app.pays_for_embeddings() {
-        finding("embeddings", Condition::Good, format!("{name}; every call is booked"))
+        Finding::new("embeddings", Condition::Good, format!("{name}; every call is booked"))
     } else {
         let detail = format!(
             "{name} runs on this machine and knows spelling, not meaning: set COOLANT_EMBEDDING_BASE_URL for \
              a model that does"
         );
-        finding("embeddings", Condition::Warning, detail)
+        Finding::new("embeddings", Condition::Warning, detail)
     }
 }
 
 /// Whether the Redis of the locks answers.
 async fn locks(app: &App) -> Finding {
     match app.engine.lock("doctor").await {
-        Ok(_) => finding("locks", Condition::Good, "Redis answers".into()),
+        Ok(_) => Finding::new("locks", Condition::Good, "Redis answers".into()),
         Err(error) => {
             let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
-            finding("locks", Condition::Bad, format!("{error}{}", cause.unwrap_or_default()))
+            Finding::new("locks", Condition::Bad, format!("{error}{}", cause.unwrap_or_default()))
         }
     }
 }
@@ -131,14 +127,14 @@ async fn index(app: &App) -> Result<Finding, CommandError> {
     let (without_vector, without_terms) = (health.chunks_without_vector, health.chunks_without_terms);
     Ok(if without_vector > 0 {
         let detail = format!("{counts}; {without_vector} chunks have no vector: index their documents again");
-        finding("index", Condition::Bad, detail)
+        Finding::new("index", Condition::Bad, detail)
     } else {
         let rest = if without_terms > 0 {
             format!("; {without_terms} chunks hold no words, only signs")
         } else {
             String::new()
         };
-        finding("index", Condition::Good, format!("{counts}{rest}"))
+        Finding::new("index", Condition::Good, format!("{counts}{rest}"))
     })
 }
 
