@@ -43,8 +43,8 @@ pub(crate) async fn measure(store: &Arc<SqlStore>, settings: &Settings, table: &
     table.put("load of the machine, 1 min", measure::load_of_a_minute());
 }
 
-/// Gives how long the claim took.
-async fn claim_and_settle(store: &SqlStore, max: usize) -> Duration {
+/// Gives how long the claim took, of so many jobs that are there.
+pub(crate) async fn claim_and_settle(store: &SqlStore, max: usize) -> Duration {
     let (claimed, took) = timed(store.claim(work::request(max))).await;
     let claimed = claimed.unwrap();
     assert_eq!(claimed.len(), max, "enough jobs are pending");
@@ -101,6 +101,6 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
-fn both(times: &Latencies) -> String {
+pub(crate) fn both(times: &Latencies) -> String {
     format!("{} / {}", ms(times.p50()), ms(times.p99()))
 }

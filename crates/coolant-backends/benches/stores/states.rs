@@ -3,14 +3,13 @@
 //! Each state is a store of its own on the same database server or disk, and the states take turns, round
 //! after round, so that what else goes on on the machine meets all of them. The table has the medians.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use coolant_backends::{Address, Options, SqlStore};
+use coolant_backends::{Address, SqlStore};
 use coolant_core::store::{Start, Store};
 
 use crate::measure::rate;
-use crate::raw::Database;
+use crate::place::Place;
 use crate::table::{Table, per_second};
 use crate::{Settings, work};
 
@@ -32,31 +31,16 @@ struct State {
     rates: [Vec<f64>; ROWS.len()],
 }
 
-/// Where the stores of the states are.
-pub(crate) enum Place {
-    /// Files in this folder.
-    Folder(PathBuf),
-    /// Databases on the server of this one.
-    Server(String),
-}
-
 /// Measures all states and prints the table.
-pub(crate) async fn compare(name: &str, place: &Place, settings: &Settings) {
-    let (mut states, mut databases) = (Vec::new(), Vec::new());
+pub(crate) async fn compare(name: &str, place: &mut Place, settings: &Settings) {
+    let mut states = Vec::new();
     let million = crate::table::grouped(settings.finished as f64);
     for (scheduled, finished, name) in [
         (0, 0, "empty at first".to_owned()),
         (settings.finished, 0, format!("{million} scheduled")),
         (settings.finished, settings.finished, format!("{million} scheduled, {million} finished")),
     ] {
-        let address = match place {
-            Place::Folder(folder) => Address::Sqlite(folder.join(format!("{}.db", states.len()))),
-            Place::Server(url) => {
-                databases.push(Database::create(url).await);
-                Address::Postgres(databases[databases.len() - 1].url.clone())
-            }
-        };
-        let store = SqlStore::open(&address, Options::default()).await.unwrap();
+        let (store, address) = place.store().await;
         eprintln!("filling: {name}");
         fill(&store, &address, scheduled, finished).await;
         states.push(State { name, store, rates: Default::default() });
@@ -70,10 +54,6 @@ pub(crate) async fn compare(name: &str, place: &Place, settings: &Settings) {
         }
     }
     print(name, &mut states, settings);
-    drop(states);
-    for database in databases {
-        database.drop_it().await;
-    }
 }
 
 async fn measure(store: &Arc<SqlStore>, settings: &Settings) -> [f64; ROWS.len()] {
@@ -106,8 +86,10 @@ fn median(rates: &mut [f64]) -> f64 {
 }
 
 fn print(name: &str, states: &mut [State], settings: &Settings) {
-    let mut table =
-        Table::new(&format!("### {name}, by what it holds: medians of {} rounds", settings.rounds));
+    let mut table = Table::new(&format!(
+        "### Coolant on {name}, by what it holds: medians of {} rounds",
+        settings.rounds
+    ));
     let mut empty = [0.0; ROWS.len()];
     for (place, state) in states.iter_mut().enumerate() {
         table.column(&state.name);

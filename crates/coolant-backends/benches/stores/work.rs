@@ -102,6 +102,19 @@ pub(crate) async fn queue_up_to(store: &Arc<SqlStore>, pending: usize) {
     submit(store, pending.saturating_sub(there)).await;
 }
 
+/// Submits so many jobs of each of these tenants, to be due after a while.
+pub(crate) async fn submit_of_each(store: &SqlStore, tenants: &[Tenant], count: usize, delay: Duration) {
+    let all: Vec<&Tenant> = (0..count).flat_map(|_| tenants).collect();
+    for some in all.chunks(BULK) {
+        let new = some.iter().map(|tenant| {
+            let mut job = job();
+            Arc::make_mut(&mut job.spec).tenant = (*tenant).clone();
+            NewJob { start: Start::After(delay), ..job }
+        });
+        store.submit(new.collect()).await.unwrap();
+    }
+}
+
 /// Submits so many.
 pub(crate) async fn submit(store: &Arc<SqlStore>, count: usize) {
     let left = Arc::new(AtomicUsize::new(count));
