@@ -9,15 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coolant_backends::{Options, SqlStore};
-use coolant_core::job::{LeaseToken, Status};
+use coolant_core::failure::{Failure, FailureClass};
+use coolant_core::job::{JobId, LeaseToken, Policy, Status};
 use coolant_core::lifecycle::{Answer, Event, Refusal};
 use coolant_core::money::Money;
 use coolant_core::names::{LockKey, Tenant, Upstream};
-use coolant_core::store::{AuditEntry, JobChange, NewJob, Store, StoreError, SubmitOutcome};
+use coolant_core::retention::Retention;
+use coolant_core::store::{AuditEntry, IfFailed, JobChange, NewJob, Store, StoreError, SubmitOutcome};
 use coolant_core::time::Timestamp;
 use coolant_core::upstream::{Control, Limits, PermitId, PermitRequest, UpstreamSettings, UpstreamStore};
+use serde_json::json;
 use support::beside_another;
-use support::database::Raw;
+use support::database::{Raw, WAITING};
 use support::jobs::{claim_of, claimed, job_with, keyed, submitted, succeed};
 use uuid::Uuid;
 
@@ -217,5 +220,91 @@ fn a_connection_cut_in_the_middle_costs_an_error_and_no_truth() {
         let again = store.apply(vec![JobChange::new(id, Event::Cancel)]).await.unwrap().remove(0).unwrap();
         assert_eq!(again.job.status(), Status::Cancelled);
         assert_eq!(store.submit(vec![keyed("b")]).await.unwrap()[0].outcome, SubmitOutcome::Created);
+    });
+}
+
+/// A job of key `k` that ended so long ago that it is to be forgotten.
+async fn over(store: &SqlStore, raw: &Raw, end: impl FnOnce(JobId) -> JobChange) -> JobId {
+    let policy = Policy { max_attempts: 1, cooldown: Duration::ZERO, ..Policy::default() };
+    let mut new = keyed("k");
+    Arc::make_mut(&mut new.spec).policy = policy;
+    let id = submitted(store, new).await;
+    assert_eq!(claimed(store, 1).await, [id]);
+    store.apply(vec![end(id)]).await.unwrap()[0].as_ref().unwrap();
+    raw.say(&format!("UPDATE jobs SET finished_at = 0 WHERE id = '{id}'")).await;
+    id
+}
+
+#[test]
+fn a_submit_waits_for_its_keys_job_to_be_forgotten_and_makes_a_new_one() {
+    with(async |store, raw| {
+        for (end, expected) in [("ROLLBACK", SubmitOutcome::Existing), ("COMMIT", SubmitOutcome::Created)] {
+            let first = match end {
+                "ROLLBACK" => over(&store, &raw, succeed).await,
+                _ => store.submit(vec![keyed("k")]).await.unwrap()[0].record.job.id,
+            };
+            // As another process in the middle of forgetting it.
+            raw.say(&format!("BEGIN; DELETE FROM jobs WHERE id = '{first}'")).await;
+            raw.say(&format!("DELETE FROM job_specs WHERE job_id = '{first}'")).await;
+            let waiting = tokio::spawn({
+                let store = Arc::clone(&store);
+                async move { store.submit(vec![keyed("k")]).await }
+            });
+            raw.until_somebody_waits().await;
+            raw.say(end).await;
+            let answer = waiting.await.unwrap().unwrap().remove(0);
+            assert_eq!((answer.outcome, answer.record.job.id == first), (expected, end == "ROLLBACK"));
+            assert!(store.jobs(&[answer.record.job.id]).await.unwrap()[0].is_some());
+        }
+    });
+}
+
+/// Forgets, and stops in the middle: the job's row is taken, the rest waits until the other transaction ends.
+async fn forgetting(store: &Arc<SqlStore>, raw: &Raw) -> tokio::task::JoinHandle<Result<u64, StoreError>> {
+    raw.say("BEGIN; SELECT 1 FROM attempts FOR UPDATE").await;
+    let store = Arc::clone(store);
+    let keep = Retention { dead_letters: Some(Duration::from_secs(60)), ..Retention::default() };
+    let forgetting = tokio::spawn(async move { store.forget(&keep, 10).await });
+    raw.until_somebody_waits().await;
+    forgetting
+}
+
+#[test]
+fn a_submit_beside_the_forgetting_of_its_job_is_answered_with_that_job_or_makes_one_that_stays() {
+    with(async |store, raw| {
+        let old = over(&store, &raw, succeed).await;
+        let forgetting = forgetting(&store, &raw).await;
+        let beside = store.submit(vec![keyed("k")]).await.unwrap().remove(0);
+        assert_eq!((beside.outcome, beside.record.job.id), (SubmitOutcome::Existing, old));
+        assert_eq!(beside.record.result, Some(json!(1)));
+        raw.say("COMMIT").await;
+        assert_eq!(forgetting.await.unwrap().unwrap(), 1);
+        let new = submitted(&store, keyed("k")).await;
+        assert_eq!(store.forget(&Retention::default(), 10).await.unwrap(), 0);
+        assert_eq!(claimed(&store, 10).await, [new]);
+    });
+}
+
+#[test]
+fn a_dead_letter_that_is_being_forgotten_is_not_reopened_but_made_anew() {
+    with(async |store, raw| {
+        let old = over(&store, &raw, |id| {
+            let failure = Failure::new(FailureClass::Network, "LLM_NETWORK", "reset");
+            let event = Event::Fail { token: LeaseToken(1), failure, jitter: 0.0, usage: Vec::new() };
+            JobChange::new(id, event)
+        })
+        .await;
+        let forgetting = forgetting(&store, &raw).await;
+        let waiting = tokio::spawn({
+            let store = Arc::clone(&store);
+            async move { store.submit(vec![NewJob { if_failed: IfFailed::Retry, ..keyed("k") }]).await }
+        });
+        raw.until_count(WAITING, 2).await;
+        raw.say("COMMIT").await;
+        assert_eq!(forgetting.await.unwrap().unwrap(), 1);
+        let answer = waiting.await.unwrap().unwrap().remove(0);
+        assert_eq!(answer.outcome, SubmitOutcome::Created);
+        assert_ne!(answer.record.job.id, old);
+        assert_eq!(claimed(&store, 10).await, [answer.record.job.id]);
     });
 }

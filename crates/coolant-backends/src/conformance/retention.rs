@@ -1,6 +1,8 @@
 //! Retention: what is over is forgotten when its time has come, and nothing else.
 
+use coolant_core::failure::FailureClass;
 use coolant_core::job::JobId;
+use coolant_core::lifecycle::Event;
 use coolant_core::retention::Retention;
 use coolant_core::store::SubmitOutcome;
 
@@ -21,12 +23,12 @@ pub(super) async fn what_is_finished_is_forgotten_when_its_time_has_come(s: Subj
     s.claim(5).await;
     s.apply(id(1), step(1, "x", serde_json::json!(1))).await.unwrap();
     s.done(id(1), succeed(1)).await;
-    s.apply(id(2), coolant_core::lifecycle::Event::Cancel).await.unwrap();
+    s.apply(id(2), Event::Cancel).await.unwrap();
     s.apply(id(2), renew(1)).await.unwrap();
-    let permanent = coolant_core::failure::FailureClass::InvalidRequest;
+    let permanent = FailureClass::InvalidRequest;
     s.done(id(3), fail(1, permanent)).await;
     s.done(id(4), fail(1, permanent)).await;
-    s.done(id(4), coolant_core::lifecycle::Event::Discard).await;
+    s.done(id(4), Event::Discard).await;
     let keep = Retention::default();
     s.advance(30 * DAY - 1);
     s.done(id(5), succeed(1)).await;
@@ -48,7 +50,7 @@ pub(super) async fn each_kind_is_kept_as_long_as_it_is_said(s: Subject) {
     s.claim(2).await;
     s.apply(id(1), step(1, "x", serde_json::json!(1))).await.unwrap();
     s.done(id(1), succeed(1)).await;
-    s.done(id(2), fail(1, coolant_core::failure::FailureClass::InvalidRequest)).await;
+    s.done(id(2), fail(1, FailureClass::InvalidRequest)).await;
     s.advance(365 * DAY);
     let keep = Retention { finished: None, dead_letters: None, ledger: None };
     assert_eq!(s.store.forget(&keep, 100).await.unwrap(), 0, "for ever");
@@ -72,4 +74,31 @@ pub(super) async fn the_oldest_are_forgotten_first_and_no_more_than_asked(s: Sub
     assert_eq!(s.store.forget(&Retention::default(), 2).await.unwrap(), 2);
     assert_eq!(s.store.forget(&Retention::default(), 2).await.unwrap(), 1);
     assert_eq!(s.store.forget(&Retention::default(), 2).await.unwrap(), 0);
+}
+
+pub(super) async fn a_key_that_is_forgotten_at_that_moment_gives_the_old_job_or_a_new_one(s: Subject) {
+    const KEYS: u32 = 20;
+    let key = |n: u32| format!("k{n}");
+    s.submit_all((1..=KEYS).map(|n| keyed(n, &key(n))).collect()).await;
+    s.claim(KEYS).await;
+    for n in 1..=KEYS {
+        s.done(id(n), succeed(1)).await;
+    }
+    s.advance(30 * DAY);
+    let keep = Retention::default();
+    let forgetting = async {
+        for _ in 0..KEYS {
+            assert_eq!(s.twin.forget(&keep, 1).await.unwrap(), 1);
+        }
+    };
+    let submits = (1..=KEYS).map(|n| s.submit(keyed(100 + n, &key(n))));
+    let (answers, ()) = futures::future::join(futures::future::join_all(submits), forgetting).await;
+    for (n, answer) in (1..=KEYS).zip(answers) {
+        match answer.outcome {
+            SubmitOutcome::Existing => assert_eq!(answer.record.job.id, id(n)),
+            SubmitOutcome::Created => assert_eq!(there(&s, 100 + n..=100 + n).await, [100 + n]),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(there(&s, 1..=KEYS).await.is_empty());
 }

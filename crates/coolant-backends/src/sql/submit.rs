@@ -84,7 +84,8 @@ pub(crate) async fn submit(
         .collect()
 }
 
-/// The key was taken when this submit came, and free a moment later: its job was just forgotten.
+/// The key was taken when this submit came, and free a moment later: its job was just forgotten. The next try
+/// makes a new one.
 #[derive(Debug, thiserror::Error)]
 #[error("the job of a key is being forgotten")]
 struct BeingForgotten;
@@ -171,8 +172,12 @@ async fn reopen_failed(
     if wanted.is_empty() {
         return Ok(BTreeSet::new());
     }
+    let locked = jobs::load_locked(conn, &wanted).await?;
+    if locked.len() < wanted.len() {
+        return Err(unavailable(BeingForgotten));
+    }
     let mut saves = Vec::new();
-    for (_, job) in jobs::load_locked(conn, &wanted).await? {
+    for (_, job) in locked {
         let was = job.version;
         let fresh = match on(&job, &Event::Reopen { force: false }, now) {
             // Cancelled jobs come back by an explicit retry alone.
