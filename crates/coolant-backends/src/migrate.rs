@@ -96,6 +96,13 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: "",
         postgres: "",
     },
+    Migration {
+        number: 13,
+        name: "lines",
+        shared: include_str!("../migrations/0013_lines.sql"),
+        sqlite: "",
+        postgres: include_str!("../migrations/0013_lines.postgres.sql"),
+    },
 ];
 
 /// Locks out other migrating processes on PostgreSQL: "coolant" in ASCII.

@@ -308,3 +308,63 @@ fn a_dead_letter_that_is_being_forgotten_is_not_reopened_but_made_anew() {
         assert_eq!(claimed(&store, 10).await, [answer.record.job.id]);
     });
 }
+
+/// A store whose one line has rested for long.
+async fn rested(store: &SqlStore, raw: &Raw) {
+    over(store, raw, succeed).await;
+    raw.say("UPDATE lines SET resting_since = 0").await;
+}
+
+const LINES: &str = "SELECT count(*) FROM lines";
+
+#[test]
+fn a_line_that_is_dropped_while_a_job_comes_is_there_for_the_job() {
+    with(async |store, raw| {
+        rested(&store, &raw).await;
+        // As another process that is dropping it.
+        raw.say("BEGIN; DELETE FROM lines").await;
+        let waiting = tokio::spawn({
+            let store = Arc::clone(&store);
+            async move { submitted(&store, keyed("new")).await }
+        });
+        raw.until_somebody_waits().await;
+        raw.say("COMMIT").await;
+        let id = waiting.await.unwrap();
+        assert_eq!(claimed(&store, 10).await, [id]);
+    });
+}
+
+/// Looks for lines to drop while a job comes, whose submit began like this and has not committed yet.
+fn drops_no_line_beside(submit: &str) {
+    with(async |store, raw| {
+        rested(&store, &raw).await;
+        raw.say(&format!("BEGIN; {submit}; SELECT coolant.submit('T')")).await;
+        store.forget(&Retention::default(), 100).await.unwrap();
+        raw.say("COMMIT").await;
+        assert_eq!(claimed(&store, 10).await.len(), 1);
+    });
+}
+
+#[test]
+fn a_line_whose_mark_a_submit_takes_away_is_not_dropped() {
+    drops_no_line_beside("UPDATE lines SET resting_since = NULL");
+}
+
+#[test]
+fn a_submit_in_sql_is_claimed_although_its_line_is_dropped_at_that_moment() {
+    drops_no_line_beside("SELECT 1");
+}
+
+#[test]
+fn a_line_that_rested_for_long_is_dropped() {
+    with(async |store, raw| {
+        rested(&store, &raw).await;
+        assert_eq!(raw.number(LINES).await, 1);
+        store.forget(&Retention::default(), 100).await.unwrap();
+        assert_eq!(raw.number(LINES).await, 0);
+        submitted(&store, keyed("new")).await;
+        raw.say("UPDATE lines SET resting_since = 0").await;
+        store.forget(&Retention::default(), 100).await.unwrap();
+        assert_eq!(raw.number(LINES).await, 1, "a job waits in it");
+    });
+}

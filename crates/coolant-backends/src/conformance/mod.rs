@@ -183,7 +183,8 @@ cases! { $
         what_is_finished_is_forgotten_when_its_time_has_come,
         each_kind_is_kept_as_long_as_it_is_said,
         the_oldest_are_forgotten_first_and_no_more_than_asked,
-        a_key_that_is_forgotten_at_that_moment_gives_the_old_job_or_a_new_one;
+        a_key_that_is_forgotten_at_that_moment_gives_the_old_job_or_a_new_one,
+        work_comes_back_to_a_queue_that_rested_for_long;
     sweep:
         the_sweep_ends_what_time_has_ended,
         the_sweep_leaves_alone_what_may_still_run,

@@ -102,3 +102,27 @@ pub(super) async fn a_key_that_is_forgotten_at_that_moment_gives_the_old_job_or_
     }
     assert!(there(&s, 1..=KEYS).await.is_empty());
 }
+
+pub(super) async fn work_comes_back_to_a_queue_that_rested_for_long(s: Subject) {
+    let keep = Retention { finished: None, ..Retention::default() };
+    let rest = async || {
+        // The first look finds that nothing is left to do there, the second that it is so for long.
+        for _ in 0..2 {
+            s.twin.forget(&keep, 100).await.unwrap();
+            s.advance(8 * DAY);
+        }
+        s.twin.forget(&keep, 100).await.unwrap();
+    };
+    s.running(job(1)).await;
+    s.done(id(1), fail(1, FailureClass::InvalidRequest)).await;
+    rest().await;
+    s.submit(job(2)).await;
+    assert_eq!(claimed_ids(&s.claim(5).await), [id(2)]);
+    s.done(id(2), succeed(1)).await;
+    rest().await;
+    s.done(id(1), Event::Reopen { force: true }).await;
+    assert_eq!(claimed_ids(&s.claim(5).await), [id(1)], "a dead letter that is put back");
+    s.done(id(1), fail(2, FailureClass::Network)).await;
+    rest().await;
+    assert_eq!(claimed_ids(&s.claim(5).await), [id(1)], "what waits keeps its place");
+}

@@ -16,12 +16,15 @@ use crate::sql::codec::to_json;
 use crate::sql::counters::Tally;
 use crate::sql::stats::sum;
 use crate::sql::upstreams::Dealings;
-use crate::sql::{claim, jobs, ledger, operation, permits};
+use crate::sql::waiting::Line;
+use crate::sql::{claim, jobs, ledger, lines, operation, permits};
 
 /// Rows that changes leave beside the jobs themselves.
 #[derive(Default)]
 pub(crate) struct Effects {
     changed: BTreeMap<JobId, (Job, i64)>,
+    /// Lines of jobs that had ended and wait again.
+    reopened: BTreeSet<Line>,
     begun: Vec<Vec<Value>>,
     ended: Vec<Vec<Value>>,
     used: BTreeMap<(JobId, i64), UsageTotals>,
@@ -63,6 +66,9 @@ impl Effects {
         if job.version != was {
             let first = self.changed.get(&job.id).map_or(was, |(_, first)| *first);
             self.changed.insert(job.id, (job.clone(), first));
+        }
+        if before.status().has_ended() && job.status() == Status::Pending {
+            self.reopened.insert(Line::of(job));
         }
         Ok(())
     }
@@ -146,6 +152,7 @@ impl Effects {
     pub(crate) async fn save(self, conn: &mut Conn) -> StoreResult<()> {
         let changed: Vec<_> = self.changed.into_values().collect();
         jobs::save(conn, &changed).await?;
+        lines::note(conn, self.reopened).await?;
         conn.execute_rows(
             "INSERT INTO attempts (job_id, number, worker, began_at, process) \
              SELECT id, number, worker, at, process FROM {rows}",

@@ -11,6 +11,7 @@ pub(crate) mod examine;
 pub(crate) mod floor;
 pub(crate) mod jobs;
 pub(crate) mod ledger;
+pub(crate) mod lines;
 pub(crate) mod locks;
 pub(crate) mod lost;
 pub(crate) mod operation;

@@ -7,10 +7,11 @@ use coolant_core::store::StoreResult;
 use coolant_core::time::Timestamp;
 
 use crate::conn::{Columns, Conn, Kind, Value};
+use crate::sql::lines;
 
 const ID: Columns<'_> = &[("id", Kind::Text)];
 
-/// Forgets so many jobs at most, then so many paid calls and counts. Gives how many things those were.
+/// Forgets so many jobs at most, then so many paid calls, counts and lines. Gives how many jobs and calls those were.
 pub(crate) async fn forget(
     conn: &mut Conn,
     keep: &Retention,
@@ -36,6 +37,10 @@ pub(crate) async fn forget(
     }
     if let Some(kept) = keep.finished {
         forget_counts(conn, kept, limit, now).await?;
+    }
+    // Not with every piece of a long history.
+    if forgotten < u64::from(limit) {
+        lines::forget(conn, limit, now).await?;
     }
     Ok(forgotten)
 }

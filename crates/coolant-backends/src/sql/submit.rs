@@ -14,8 +14,8 @@ use coolant_core::time::Timestamp;
 use crate::conn::{Columns, Conn, Kind, unavailable};
 use crate::sql::codec::encode_spec;
 use crate::sql::counters::Tally;
-use crate::sql::jobs;
-use crate::sql::waiting::{LINE, Line};
+use crate::sql::waiting::Line;
+use crate::sql::{jobs, lines};
 
 /// What a job is found by: its key, or its id if it has none.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,21 +108,8 @@ async fn insert_new(conn: &mut Conn, new: &[&NewJob], now: Timestamp) -> StoreRe
     let firsts: Vec<Job> =
         candidates.iter().filter(|new| created.contains(&new.id)).map(|new| new.first(now)).collect();
     jobs::insert(conn, &firsts).await?;
-    note_lines(conn, &firsts).await?;
+    lines::note(conn, firsts.iter().map(Line::of).collect()).await?;
     Ok(created)
-}
-
-/// Writes down lines of jobs not seen before.
-async fn note_lines(conn: &mut Conn, jobs: &[Job]) -> StoreResult<()> {
-    let lines: BTreeSet<Line> = jobs.iter().map(Line::of).collect();
-    let rows = lines.iter().map(|line| line.values().into()).collect();
-    // Asked first: a conflicting insert costs a write even where it does nothing.
-    let text = "INSERT INTO lines (queue, job_type, gate, priority) SELECT queue, job_type, gate, priority \
-                FROM {rows} WHERE NOT EXISTS (SELECT 1 FROM lines l WHERE l.queue = r.queue \
-                AND l.job_type = r.job_type AND l.priority = r.priority AND l.gate = r.gate) \
-                ON CONFLICT DO NOTHING";
-    conn.execute_rows(text, &[], &LINE, rows).await?;
-    Ok(())
 }
 
 /// The jobs of names that were taken.
@@ -192,5 +179,6 @@ async fn reopen_failed(
         }
     }
     jobs::save(conn, &saves).await?;
+    lines::note(conn, saves.iter().map(|(job, _)| Line::of(job)).collect()).await?;
     Ok(saves.into_iter().map(|(job, _)| job.id).collect())
 }

@@ -53,7 +53,7 @@ impl Line {
     }
 }
 
-/// The lines of these queues and types that there ever were; of any type if none is given.
+/// The lines of these queues and types that have had jobs of late; of any type if none is given.
 pub(crate) async fn lines(
     conn: &mut Conn,
     queues: &[Queue],
