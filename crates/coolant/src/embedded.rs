@@ -27,12 +27,14 @@ mod lock;
 mod result;
 mod submit;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coolant_backends::{Address, InvalidAddress, Options, SqlStore};
 use coolant_core::job::JobId;
 use coolant_core::lock::LockStore;
+use coolant_core::retention::Retention;
 use coolant_core::store::{Store, StoreError};
 use serde::Serialize;
 use tokio::task::JoinHandle;
@@ -43,6 +45,7 @@ pub use submit::{Submit, SubmitError};
 
 use crate::bell::Bell;
 use crate::deaths::Deaths;
+use crate::engine::housekeeping;
 use crate::engine::schedule::{Troubles, fire_due};
 use crate::worker::{BuildError, Drained, RunError, Shutdown, Worker, WorkerBuilder};
 
@@ -58,6 +61,7 @@ const SWEEP_LIMIT: u32 = 1000;
 pub struct Coolant {
     store: Arc<dyn Store>,
     bell: Bell,
+    keep: Retention,
 }
 
 /// Why a store was not opened.
@@ -90,7 +94,14 @@ impl Coolant {
     /// Over a store that is open and migrated.
     #[must_use]
     pub fn with_store(store: Arc<dyn Store>) -> Self {
-        Self { store, bell: Bell::default() }
+        Self { store, bell: Bell::default(), keep: Retention::default() }
+    }
+
+    /// Keeps what is over for other times than the default ones; see [`Retention`]. Workers that are started
+    /// from now on forget by them. Of several programs on one store the shortest time counts.
+    #[must_use]
+    pub fn keeping(self, keep: Retention) -> Self {
+        Self { keep, ..self }
     }
 
     /// The store, for everything that has no method here.
@@ -138,26 +149,23 @@ impl Coolant {
     pub fn start(&self, worker: WorkerBuilder) -> Result<Running, BuildError> {
         let worker = worker.build()?;
         let shutdown = Shutdown::new();
-        let task = tokio::spawn(run(worker, Arc::clone(&self.store), self.bell.clone(), shutdown.clone()));
+        let task = tokio::spawn(run(worker, self.clone(), shutdown.clone()));
         Ok(Running { shutdown, task: Some(task) })
     }
 }
 
-async fn run(
-    worker: Worker,
-    store: Arc<dyn Store>,
-    bell: Bell,
-    shutdown: Shutdown,
-) -> Result<Drained, RunError> {
+async fn run(worker: Worker, coolant: Coolant, shutdown: Shutdown) -> Result<Drained, RunError> {
+    let Coolant { store, bell, keep } = coolant;
     tokio::select! {
         drained = worker.run(shutdown) => drained,
-        never = sweep(store, bell) => match never {},
+        never = housekeeping::forget(&*store, keep) => match never {},
+        never = sweep(Arc::clone(&store), bell) => match never {},
     }
 }
 
 /// Ends what time has ended, so that a job out of attempts ends with nobody polling for it, and submits the
 /// ticks of schedules.
-async fn sweep(store: Arc<dyn Store>, bell: Bell) -> std::convert::Infallible {
+async fn sweep(store: Arc<dyn Store>, bell: Bell) -> Infallible {
     let (mut troubles, mut deaths) = (Troubles::new(), Deaths::default());
     let mut looks: u64 = 0;
     loop {

@@ -37,4 +37,5 @@ pub mod worker;
 pub use async_trait::async_trait;
 pub use coolant_core::evidence::Evidence;
 pub use coolant_core::handler::{CallError, Charge, Context, Handler, HandlerError, Paid, PaidCall};
+pub use coolant_core::retention::Retention;
 pub use embedded::{Coolant, LeakyLock, LockError, LockGuard};

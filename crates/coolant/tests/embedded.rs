@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use coolant::embedded::{ResultError, SubmitError};
 use coolant::worker::{BuildError, RunError, Worker};
-use coolant::{Context, Coolant, Handler, HandlerError, async_trait};
+use coolant::{Context, Coolant, Handler, HandlerError, Retention, async_trait};
 use coolant_core::job::JobId;
 use coolant_core::model::{ManualClock, ModelStore};
 use coolant_core::store::{Store, SubmitOutcome};
@@ -118,6 +118,30 @@ async fn a_worker_that_could_never_work_is_not_built() {
     assert!(matches!(twice.build(), Err(BuildError::TwoHandlers { .. })));
     let idle = Worker::builder(store()).handler(Greet::default()).concurrency(0);
     assert!(matches!(idle.build(), Err(BuildError::Concurrency { asked: 0 })));
+}
+
+#[tokio::test]
+async fn what_is_over_is_forgotten_when_its_time_has_come() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
+    let coolant = Coolant::with_store(Arc::new(ModelStore::new(clock.reader())));
+    let as_told = coolant.clone().keeping(Retention { finished: Some(DAY), ..Retention::default() });
+    for (coolant, kept) in [(coolant, 30 * DAY), (as_told, DAY)] {
+        let greet = || coolant.start(coolant.worker().handler(Greet::default())).unwrap();
+        let running = greet();
+        let job = coolant.submit("GREET", &ada()).key("k").await.unwrap();
+        job.result::<Greeting>(TOO_LONG).await.unwrap();
+        running.stop().await.unwrap();
+        clock.advance(kept);
+        let running = greet();
+        let forgotten = async {
+            while coolant.store().jobs(&[job.id()]).await.unwrap()[0].is_some() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(TOO_LONG, forgotten).await.unwrap();
+        running.stop().await.unwrap();
+    }
 }
 
 #[tokio::test]

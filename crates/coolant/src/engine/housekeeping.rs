@@ -1,9 +1,11 @@
 //! Housekeeping: what has to happen although nobody asks for it. Every process that has the store open for
 //! work does it; together they do it no faster than one.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use coolant_core::retention::Retention;
+use coolant_core::store::Store;
 
 use super::redrive::Paces;
 use super::schedule::{Troubles, fire_due};
@@ -34,13 +36,14 @@ const TEND_EVERY: Duration = Duration::from_secs(2);
 /// Sweeps, paces redrives, submits the ticks of schedules and tends the index until it is dropped.
 pub async fn run(engine: Engine, keep: Retention) {
     // Apart, since building an index and forgetting take their time.
-    tokio::join!(sweep(engine.clone()), tend(engine.clone()), forget(engine, keep));
+    tokio::join!(sweep(engine.clone()), tend(engine.clone()), forget(&**engine.store(), keep));
 }
 
-/// A few jobs at a time, with a pause after each piece, so that nobody who submits or works waits for it.
-async fn forget(engine: Engine, keep: Retention) {
+/// Forgets what was kept long enough until it is dropped: a few jobs at a time, with a pause after each piece,
+/// so that nobody who submits or works waits for it.
+pub(crate) async fn forget(store: &dyn Store, keep: Retention) -> Infallible {
     loop {
-        let pause = match engine.store().forget(&keep, FORGET_LIMIT).await {
+        let pause = match store.forget(&keep, FORGET_LIMIT).await {
             Ok(forgotten) if forgotten >= u64::from(FORGET_LIMIT) => FORGET_ON,
             Ok(_) => FORGET_EVERY,
             Err(error) => {
