@@ -166,6 +166,7 @@ cases! { $
         a_step_needs_the_newest_token,
         a_step_saved_twice_by_one_attempt_is_booked_once,
         a_later_attempt_may_replace_a_step,
+        a_step_begins_the_wait_of_a_job_anew,
         steps_survive_a_reopening,
         every_paid_call_has_a_ledger_row,
         attempts_are_the_history_of_a_job;
@@ -247,7 +248,10 @@ cases! { $
         a_tenants_limits_hold_over_all_upstreams,
         a_job_makes_no_more_paid_calls_than_it_may,
         a_rate_lets_calls_begin_one_after_another,
-        what_a_provider_says_is_left_is_heeded;
+        what_a_provider_says_is_left_is_heeded,
+        a_call_that_was_cut_short_is_booked_and_says_nothing_of_its_upstream,
+        a_call_that_was_not_sent_costs_nothing_and_counts_in_a_row,
+        a_step_tells_the_upstream_of_its_call_what_is_left;
     odd:
         odd_text_comes_back_as_it_was,
         a_megabyte_comes_back_as_it_was,

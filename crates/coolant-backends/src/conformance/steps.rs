@@ -124,3 +124,14 @@ pub(super) async fn attempts_are_the_history_of_a_job(s: Subject) {
     assert_eq!((attempts[2].worker.as_str(), attempts[2].ended_at), ("it's \"me\"", None));
     assert!(s.store.attempts(id(9)).await.unwrap().is_empty());
 }
+
+pub(super) async fn a_step_begins_the_wait_of_a_job_anew(s: Subject) {
+    s.running(job(1)).await;
+    let job = s.done(id(1), defer(1, 60)).await;
+    assert_eq!(job.deferred_since, Some(s.now()));
+    s.advance(60);
+    s.claim_one().await;
+    s.apply(id(1), step(2, "a", json!(1))).await.unwrap();
+    let job = s.done(id(1), defer(2, 60)).await;
+    assert_eq!((job.deferred_since, job.counters.deferrals), (Some(s.now()), 2), "it has moved on since");
+}
