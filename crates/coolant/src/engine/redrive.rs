@@ -220,14 +220,18 @@ impl Engine {
 
     async fn advance(&self, mut redrive: Redrive, due: usize, now: Timestamp) -> EngineResult<()> {
         let step: Vec<JobId> = redrive.left.drain(..due.min(redrive.left.len())).collect();
-        let records = self.parts.store.jobs(&step).await?;
-        let jobs: Vec<Job> = records.into_iter().flatten().map(|record| record.job).collect();
+        let mut jobs = self.found(&step).await?;
         // A live twin may have come since the plan; a job that runs again already is its own live twin.
-        let failed: Vec<Job> = jobs.iter().filter(|job| job.status() == Status::Failed).cloned().collect();
-        let live = self.live_lock_keys(&failed).await?;
+        let live = self.live_lock_keys(&jobs).await?;
+        if !live.is_empty() {
+            // Another process may be at the same step: what it put back before this look is live by now, and no
+            // twin of its own.
+            jobs = self.found(&step).await?;
+        }
         let mut changes = Vec::new();
         for job in &jobs {
-            if failed.contains(job) && lock_of(job).is_some_and(|key| live.contains(&key)) {
+            let is_failed = job.status() == Status::Failed;
+            if is_failed && lock_of(job).is_some_and(|key| live.contains(&key)) {
                 skip(&mut redrive.skipped, job.id, LIVE_TWIN);
             } else {
                 changes.push(self.reopening(&redrive, job.id));
@@ -250,6 +254,11 @@ impl Engine {
         self.parts.store.save_redrive(redrive).await?;
         self.parts.bell.ring();
         Ok(())
+    }
+
+    async fn found(&self, ids: &[JobId]) -> EngineResult<Vec<Job>> {
+        let records = self.parts.store.jobs(ids).await?;
+        Ok(records.into_iter().flatten().map(|record| record.job).collect())
     }
 
     fn reopening(&self, redrive: &Redrive, id: JobId) -> JobChange {

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use coolant::engine::redrive::Paces;
+use coolant_core::lifecycle::Event;
+use coolant_core::store::JobChange;
 use serde_json::{Value, json};
 
 use crate::support::server::Server;
@@ -111,6 +113,23 @@ async fn processes_that_redrive_together_keep_the_rate_of_one_and_go_on_after_a_
     server.engine.advance_redrives(&mut restarted).await.unwrap();
     assert_eq!(redriven().await, 8);
     assert_eq!(server.client.get(path.clone()).await.expect(200)["state"], "done");
+}
+
+#[tokio::test]
+async fn a_job_that_another_process_puts_back_meanwhile_is_no_twin_of_its_own() {
+    let server = Server::start_without_housekeeping().await;
+    let id = server.dead_letter(json!({"job_type": "T", "lock_key": "l", "cooldown_seconds": 0})).await;
+    let begun = server.client.post("/dlq/redrive", json!({"dry_run": false})).await.expect(202);
+    // The other one is at the same step, and has not said so yet.
+    let reopened = JobChange::new(id.parse().unwrap(), Event::Reopen { force: false });
+    server.store.slip_in("live_lock_keys", reopened);
+    server.engine.advance_redrives(&mut Paces::new()).await.unwrap();
+    let path = format!("/dlq/redrives/{}", begun["redrive_id"].as_str().unwrap());
+    let done = server.client.get(path).await.expect(200);
+    assert_eq!(
+        (&done["state"], &done["redriven"], &done["skipped"]),
+        (&json!("done"), &json!(1), &json!([]))
+    );
 }
 
 #[tokio::test]

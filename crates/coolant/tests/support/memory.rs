@@ -167,6 +167,7 @@ pub struct FaultyStore {
     claims: AtomicUsize,
     reads: AtomicUsize,
     meeting: Mutex<Option<Arc<Barrier>>>,
+    slipped_in: Mutex<Option<(&'static str, JobChange)>>,
 }
 
 impl FaultyStore {
@@ -178,6 +179,7 @@ impl FaultyStore {
             claims: AtomicUsize::default(),
             reads: AtomicUsize::default(),
             meeting: Mutex::default(),
+            slipped_in: Mutex::default(),
         }
     }
 
@@ -186,7 +188,16 @@ impl FaultyStore {
         *self.meeting.lock().unwrap() = barrier;
     }
 
+    /// Makes a change just before the next call of that name, as another process might.
+    pub fn slip_in(&self, before: &'static str, change: JobChange) {
+        *self.slipped_in.lock().unwrap() = Some((before, change));
+    }
+
     async fn arrive(&self, call: &str) {
+        let change = self.slipped_in.lock().unwrap().take_if(|(before, _)| *before == call);
+        if let Some((_, change)) = change {
+            self.inner.apply(vec![change]).await.unwrap().remove(0).unwrap();
+        }
         let meeting = self.meeting.lock().unwrap().clone();
         if let Some(barrier) = meeting.filter(|_| call == "save_schedule") {
             barrier.wait().await;
