@@ -103,6 +103,13 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: "",
         postgres: include_str!("../migrations/0013_lines.postgres.sql"),
     },
+    Migration {
+        number: 14,
+        name: "last_turns",
+        shared: include_str!("../migrations/0014_last_turns.sql"),
+        sqlite: include_str!("../migrations/0014_last_turns.sqlite.sql"),
+        postgres: include_str!("../migrations/0014_last_turns.postgres.sql"),
+    },
 ];
 
 /// Locks out other migrating processes on PostgreSQL: "coolant" in ASCII.

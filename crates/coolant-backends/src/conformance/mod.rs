@@ -131,6 +131,7 @@ cases! { $
         a_low_priority_does_not_starve,
         tenants_take_turns_whatever_their_backlogs_and_priorities,
         ten_jobs_wait_for_no_more_than_twenty_claims_of_two_processes,
+        the_turns_of_one_process_are_known_to_the_others,
         a_large_claim_is_shared_and_what_one_does_not_need_the_others_get,
         a_tenant_whose_jobs_cannot_start_passes_its_turn_on,
         a_lost_job_comes_back_in_its_tenants_turn,

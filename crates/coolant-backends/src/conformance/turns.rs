@@ -2,7 +2,7 @@
 
 use coolant_core::job::JobId;
 use coolant_core::names::{LockKey, Upstream};
-use coolant_core::store::{NewJob, Start};
+use coolant_core::store::{Claimed, NewJob, Start};
 
 use super::Subject;
 use super::kit::*;
@@ -87,6 +87,27 @@ pub(super) async fn ten_jobs_wait_for_no_more_than_twenty_claims_of_two_processe
         of_b += claimed.iter().filter(|claimed| claimed.record.job.spec.tenant == tenant("b")).count();
     }
     assert_eq!((given, of_b), (20, 10));
+}
+
+pub(super) async fn the_turns_of_one_process_are_known_to_the_others(s: Subject) {
+    s.submit_all(many("a", 1..=100)).await;
+    s.submit_all(many("b", 101..=200)).await;
+    s.submit_all(many("c", 201..=300)).await;
+    let mut tenants = String::new();
+    for n in 0..30 {
+        // One by one, in no regular order, the second process from the sixth claim on.
+        let store = if [5, 6, 8, 11, 12, 13, 17, 20, 26, 29].contains(&n) { &s.twin } else { &s.store };
+        let claimed = store.claim(request(1)).await.unwrap();
+        tenants.push_str(claimed[0].record.job.spec.tenant.as_str());
+    }
+    assert_eq!(tenants, "abc".repeat(10));
+    // What one process gave out last, another goes on behind, also in larger pieces.
+    let of = |claimed: &[Claimed]| -> String {
+        claimed.iter().map(|claimed| claimed.record.job.spec.tenant.to_string()).collect()
+    };
+    assert_eq!(of(&s.store.claim(request(4)).await.unwrap()), "abca");
+    assert_eq!(of(&s.twin.claim(request(4)).await.unwrap()), "bcab");
+    assert_eq!(of(&s.store.claim(request(1)).await.unwrap()), "c");
 }
 
 pub(super) async fn a_large_claim_is_shared_and_what_one_does_not_need_the_others_get(s: Subject) {

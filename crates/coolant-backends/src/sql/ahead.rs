@@ -52,13 +52,13 @@ async fn of_others(
     let mut counts = Vec::new();
     let mut rest = Some(Window::all());
     while let Some(window) = rest.filter(|_| counts.iter().sum::<i64>() < MOST_AHEAD) {
-        let (mut due, seen) = window.look(conn, lines, now, &mut Floors::none()).await?;
+        let (mut due, seen) = window.look(conn, lines, None, now, &mut Floors::none()).await?;
         due.remove(tenant);
         let first = counts.len();
         counts.resize(first + due.len(), 0_i64);
         let mut rows = Vec::new();
-        for (place, (tenant, numbers)) in (first..).zip(&due) {
-            for number in numbers {
+        for (place, (tenant, found)) in (first..).zip(&due) {
+            for (number, _) in &found.lines {
                 let mut row = Vec::from(lines[*number].values());
                 row.extend([tenant.as_str().into(), (place as i64).into()]);
                 rows.push(row);

@@ -9,6 +9,7 @@ use coolant_core::lifecycle::{AttemptEnd, Event, Refusal, Transition, bars, chec
 use coolant_core::money::{Money, Usage, UsageTotals};
 use coolant_core::store::{Applied, AuditEntry, ClaimRequest, JobChange, StoreResult};
 use coolant_core::time::Timestamp;
+use coolant_core::turns::{Kind as Asked, Turn};
 use uuid::Uuid;
 
 use crate::conn::{Columns, Conn, Kind, Value};
@@ -73,14 +74,23 @@ impl Effects {
         Ok(())
     }
 
-    /// An attempt that a claim began.
-    pub(crate) fn begin(&mut self, job: &Job, request: &ClaimRequest, now: Timestamp) {
+    /// An attempt that a claim began, and its tenant's turn among requests of that kind if it is to be kept.
+    pub(crate) fn begin(
+        &mut self,
+        job: &Job,
+        request: &ClaimRequest,
+        turn: Option<(Asked, Turn)>,
+        now: Timestamp,
+    ) {
         self.begun.push(vec![
             job.id.to_string().into(),
             job.counters.claims.into(),
             request.worker.as_str().into(),
             now.as_millis().into(),
             request.process.map(|process| process.to_string()).into(),
+            turn.map(|_| job.spec.tenant.as_str()).into(),
+            turn.map(|(asked, _)| asked.number()).into(),
+            turn.map(|(_, turn)| turn.number()).into(),
         ]);
     }
 
@@ -154,8 +164,8 @@ impl Effects {
         jobs::save(conn, &changed).await?;
         lines::note(conn, self.reopened).await?;
         conn.execute_rows(
-            "INSERT INTO attempts (job_id, number, worker, began_at, process) \
-             SELECT id, number, worker, at, process FROM {rows}",
+            "INSERT INTO attempts (job_id, number, worker, began_at, process, turn_of, turn_among, turn) \
+             SELECT id, number, worker, at, process, turn_of, turn_among, turn FROM {rows}",
             &[],
             BEGUN,
             self.begun,
@@ -199,6 +209,9 @@ const BEGUN: Columns<'_> = &[
     ("worker", Kind::Text),
     ("at", Kind::Int),
     ("process", Kind::Text),
+    ("turn_of", Kind::Text),
+    ("turn_among", Kind::Int),
+    ("turn", Kind::Int),
 ];
 const ENDED: Columns<'_> = &[
     ("id", Kind::Text),

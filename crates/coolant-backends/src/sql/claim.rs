@@ -14,7 +14,7 @@ use coolant_core::lifecycle::{Answer, Event, on};
 use coolant_core::names::{Tenant, Upstream};
 use coolant_core::store::{ClaimRequest, Claimed, StoreResult};
 use coolant_core::time::Timestamp;
-use coolant_core::turns::{Given, Rota, Share, Turns, rank};
+use coolant_core::turns::{Given, Kind as Asked, Rota, Share, Turn, Turns, Waiting, rank};
 use coolant_core::upstream::{Desk, Starter};
 
 use crate::conn::{Columns, Conn, Dialect, Kind, Row, Value};
@@ -22,14 +22,16 @@ use crate::sql::apply::Effects;
 use crate::sql::codec::{broken, job_id, name};
 use crate::sql::floor::Floors;
 use crate::sql::jobs;
+use crate::sql::last_turns::last_turns;
 use crate::sql::lost::{Quiet, lock_expired};
-use crate::sql::waiting::{Due, IN_LINE, LINE, Line, Window, lines};
+use crate::sql::waiting::{Due, Found, IN_LINE, LINE, Line, Window, lines};
 
 /// A job whose instant has come, in the order of its tenant's jobs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Candidate {
     rank: i64,
     pub(crate) id: JobId,
+    instant: Timestamp,
     pub(crate) tenant: Tenant,
     lock_key: Option<String>,
     gate: Gate,
@@ -50,6 +52,9 @@ impl Memory {
     }
 }
 
+/// A tenant, and how many jobs it is to be given.
+type Want = (Tenant, u32);
+
 /// Times that a tenant is asked for the rest of its share at most: a candidate that turns out to have ended
 /// makes room for another.
 const ROUNDS: u32 = 10;
@@ -62,11 +67,12 @@ pub(crate) async fn claim(
     (memory, rota): (&mut Memory, &Mutex<Rota>),
     desk: &mut Desk,
 ) -> StoreResult<Vec<Claimed>> {
+    let asked = Asked::of(request);
     let deal = |deal: &dyn Fn(&mut Turns) -> Vec<Share>| {
-        deal(rota.lock().unwrap_or_else(PoisonError::into_inner).of(request))
+        deal(rota.lock().unwrap_or_else(PoisonError::into_inner).of(asked))
     };
-    let after = rota.lock().unwrap_or_else(PoisonError::into_inner).of(request).after().cloned();
-    let mut claiming = Claiming::begin(conn, request, now, memory, desk).await?;
+    let after = rota.lock().unwrap_or_else(PoisonError::into_inner).of(asked).after().cloned();
+    let mut claiming = Claiming::begin(conn, (request, asked), now, memory, desk).await?;
     let mut windows =
         after.as_ref().map_or_else(|| vec![Window::all()], |after| Window::from_behind(after).into());
     windows.reverse();
@@ -76,18 +82,20 @@ pub(crate) async fn claim(
     {
         let (due, seen) = claiming.look(conn, &window).await?;
         windows.extend(window.less(&seen));
-        let tenants: Vec<Tenant> = due.keys().cloned().collect();
+        let are_all = is_first && windows.is_empty();
+        claiming.is_shared |= !are_all || due.len() > 1;
         let left = claiming.left;
-        let mut shares = if is_first && windows.is_empty() {
-            deal(&|turns| turns.deal(tenants.clone(), left))
+        let mut shares = if are_all {
+            deal(&|turns| turns.deal(waiting(&due), left, now))
         } else {
-            deal(&|turns| turns.deal_part(tenants.clone(), left, seen.is_last()))
+            let tenants = || due.keys().cloned().collect();
+            deal(&|turns| turns.deal_part(tenants(), left, seen.is_last(), now))
         };
         is_first = false;
         while claiming.left > 0 && !shares.is_empty() {
             let done = claiming.serve(conn, &shares, &due).await?;
             let left = claiming.left;
-            shares = deal(&|turns| turns.deal_again(shares.clone(), &done, left));
+            shares = deal(&|turns| turns.deal_again(shares.clone(), &done, left, now));
         }
     }
     let mut claimed = claiming.given.in_turn();
@@ -95,9 +103,17 @@ pub(crate) async fn claim(
     Ok(claimed)
 }
 
+fn waiting(due: &Due) -> Vec<Waiting> {
+    let waiting = |(tenant, found): (&Tenant, &Found)| {
+        found.since().map(|since| Waiting { tenant: tenant.clone(), since, last: found.last })
+    };
+    due.iter().filter_map(waiting).collect()
+}
+
 /// A claim under way.
 struct Claiming<'c> {
     request: &'c ClaimRequest,
+    asked: Asked,
     now: Timestamp,
     floors: &'c mut Floors,
     /// What upstreams and budgets let through.
@@ -107,13 +123,15 @@ struct Claiming<'c> {
     lost: BTreeMap<Tenant, VecDeque<Candidate>>,
     /// Jobs that may still be given out.
     left: u32,
+    /// Whether tenants share it: then their turns are kept.
+    is_shared: bool,
     given: Given<Claimed>,
 }
 
 impl<'c> Claiming<'c> {
     async fn begin(
         conn: &mut Conn,
-        request: &'c ClaimRequest,
+        (request, asked): (&'c ClaimRequest, Asked),
         now: Timestamp,
         memory: &'c mut Memory,
         desk: &'c mut Desk,
@@ -128,20 +146,31 @@ impl<'c> Claiming<'c> {
         }
         lost.values_mut().for_each(|of_one| of_one.make_contiguous().sort_unstable());
         let floors = &mut memory.floors;
-        Ok(Self { request, now, floors, desk, lines, lost, left: request.max, given: Given::default() })
+        let (left, given) = (request.max, Given::default());
+        Ok(Self { request, asked, now, floors, desk, lines, lost, left, is_shared: false, given })
     }
 
     /// Tenants of a window with jobs whose instant has come and that may start, and how far the look went.
     async fn look(&mut self, conn: &mut Conn, window: &Window) -> StoreResult<(Due, Window)> {
-        let (mut due, seen) = window.look(conn, &self.lines, self.now, self.floors).await?;
-        for (tenant, of_tenant) in &mut due {
-            of_tenant.retain(|number| self.allowed(&self.lines[*number].gate, tenant, 1) > 0);
+        let asked = Some(self.asked);
+        let (mut due, seen) = window.look(conn, &self.lines, asked, self.now, self.floors).await?;
+        for (tenant, found) in &mut due {
+            found.lines.retain(|(number, _)| self.allowed(&self.lines[*number].gate, tenant, 1) > 0);
         }
-        due.retain(|_, of_tenant| !of_tenant.is_empty());
+        due.retain(|_, found| !found.lines.is_empty());
+        let mut only_lost = BTreeSet::new();
         for (tenant, lost) in self.lost.iter().filter(|(tenant, _)| seen.holds(tenant)) {
-            if lost.iter().any(|candidate| self.allowed(&candidate.gate, tenant, 1) > 0) {
-                due.entry(tenant.clone()).or_default();
+            let may_start = lost.iter().filter(|candidate| self.allowed(&candidate.gate, tenant, 1) > 0);
+            if let Some(first) = may_start.map(|candidate| candidate.instant).min() {
+                if !due.contains_key(tenant) {
+                    only_lost.insert(tenant);
+                }
+                due.entry(tenant.clone()).or_default().lost = Some(first);
             }
+        }
+        // The look passes over a tenant that has nothing else.
+        for (tenant, turn) in last_turns(conn, self.asked, only_lost).await? {
+            due.entry(tenant).or_default().last = Some(turn);
         }
         Ok((due, seen))
     }
@@ -155,15 +184,17 @@ impl<'c> Claiming<'c> {
 
     /// Gives tenants their shares. Gives those that had fewer jobs than that.
     async fn serve(&mut self, conn: &mut Conn, shares: &[Share], due: &Due) -> StoreResult<BTreeSet<Tenant>> {
-        let mut wanted: Vec<Share> = shares.iter().filter(|(_, share)| *share > 0).cloned().collect();
-        let mut done: BTreeSet<Tenant> = wanted.iter().map(|(tenant, _)| tenant.clone()).collect();
+        let dealt = shares.iter().filter(|share| share.jobs > 0);
+        let turns: BTreeMap<Tenant, Turn> = dealt.clone().map(|it| (it.tenant.clone(), it.turn)).collect();
+        let mut wanted: Vec<Want> = dealt.map(|share| (share.tenant.clone(), share.jobs)).collect();
+        let mut done: BTreeSet<Tenant> = turns.keys().cloned().collect();
         for _ in 0..ROUNDS {
             let chosen = self.choose(conn, &wanted, due).await?;
             let mut considered: BTreeMap<Tenant, u32> = BTreeMap::new();
             for candidate in &chosen {
                 *considered.entry(candidate.tenant.clone()).or_default() += 1;
             }
-            let claimed = self.take(conn, chosen).await?;
+            let claimed = self.take(conn, chosen, &turns).await?;
             let mut open = Vec::new();
             for (tenant, want) in wanted {
                 let got = claimed.iter().filter(|claimed| claimed.record.job.spec.tenant == tenant).count();
@@ -188,15 +219,11 @@ impl<'c> Claiming<'c> {
     }
 
     /// The first jobs of each of these tenants, as many as it wants, their rows locked.
-    async fn choose(
-        &mut self,
-        conn: &mut Conn,
-        wanted: &[(Tenant, u32)],
-        due: &Due,
-    ) -> StoreResult<Vec<Candidate>> {
+    async fn choose(&mut self, conn: &mut Conn, wanted: &[Want], due: &Due) -> StoreResult<Vec<Candidate>> {
         let mut rows = Vec::new();
         for (tenant, want) in wanted {
-            for line in due.get(tenant).into_iter().flatten().map(|number| &self.lines[*number]) {
+            let numbers = due.get(tenant).into_iter().flat_map(|found| &found.lines);
+            for line in numbers.map(|(number, _)| &self.lines[*number]) {
                 let at_most = self.allowed(&line.gate, tenant, *want);
                 if at_most == 0 {
                     continue;
@@ -225,7 +252,12 @@ impl<'c> Claiming<'c> {
     }
 
     /// Claims the chosen jobs, as `lifecycle` says, and saves what became of them.
-    async fn take(&mut self, conn: &mut Conn, chosen: Vec<Candidate>) -> StoreResult<Vec<Claimed>> {
+    async fn take(
+        &mut self,
+        conn: &mut Conn,
+        chosen: Vec<Candidate>,
+        turns: &BTreeMap<Tenant, Turn>,
+    ) -> StoreResult<Vec<Claimed>> {
         let now = self.now;
         let chosen = lock_expired(conn, chosen, now).await?;
         let chosen = one_of_each_lock_key(conn, chosen, now).await?;
@@ -244,12 +276,23 @@ impl<'c> Claiming<'c> {
             if let Answer::Claimed(lease) = transition.answer {
                 let starter = Starter::Job { id: *id, token: lease.token };
                 self.desk.start(&record.job.spec.upstreams, starter, now);
-                effects.begin(&record.job, self.request, now);
                 claimed.push(Claimed { record, lease, steps: BTreeMap::new() });
             }
         }
+        self.begin_attempts(&mut effects, &claimed, turns);
         effects.save(conn).await?;
         Ok(claimed)
+    }
+
+    /// Notes the attempts of claimed jobs, and with the last one of each tenant its turn.
+    fn begin_attempts(&self, effects: &mut Effects, claimed: &[Claimed], turns: &BTreeMap<Tenant, Turn>) {
+        let mut seen = BTreeSet::new();
+        for Claimed { record, .. } in claimed.iter().rev() {
+            let tenant = &record.job.spec.tenant;
+            let is_last = self.is_shared && seen.insert(tenant);
+            let turn = turns.get(tenant).filter(|_| is_last).map(|turn| (self.asked, *turn));
+            effects.begin(&record.job, self.request, turn, self.now);
+        }
     }
 }
 
@@ -293,6 +336,7 @@ pub(crate) fn candidates(rows: Vec<Row>, has_run: bool) -> StoreResult<Vec<Candi
             Ok(Candidate {
                 rank: rank(instant, priority),
                 id,
+                instant,
                 tenant: name(Tenant::parse(row.text()?))?,
                 lock_key: row.maybe_text()?,
                 gate: Gate::from_stored(row.text()?),

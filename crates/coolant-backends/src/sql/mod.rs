@@ -10,6 +10,7 @@ pub(crate) mod documents;
 pub(crate) mod examine;
 pub(crate) mod floor;
 pub(crate) mod jobs;
+pub(crate) mod last_turns;
 pub(crate) mod ledger;
 pub(crate) mod lines;
 pub(crate) mod locks;

@@ -13,10 +13,12 @@ use coolant_core::job::{Job, JobSpec};
 use coolant_core::names::{JobType, Queue, Tenant};
 use coolant_core::store::StoreResult;
 use coolant_core::time::Timestamp;
+use coolant_core::turns::{Kind as Asked, Turn};
 
 use crate::conn::{Columns, Conn, Kind, Value};
 use crate::sql::codec::name;
 use crate::sql::floor::Floors;
+use crate::sql::last_turns::last_turn;
 
 /// Jobs of one queue, type, gate and priority.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,8 +100,26 @@ pub(crate) struct Window {
     pub(crate) end: String,
 }
 
-/// Tenants with jobs that have come due, and for each the lines where they are, by number.
-pub(crate) type Due = BTreeMap<Tenant, Vec<usize>>;
+/// Tenants with jobs that have come due.
+pub(crate) type Due = BTreeMap<Tenant, Found>;
+
+/// A tenant's jobs that have come due.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Found {
+    /// The lines where they wait, by number, and the instant of the first of them in each.
+    pub(crate) lines: Vec<(usize, Timestamp)>,
+    /// The end of the first lease that ran out.
+    pub(crate) lost: Option<Timestamp>,
+    /// The tenant's last turn that is kept.
+    pub(crate) last: Option<Turn>,
+}
+
+impl Found {
+    /// The instant of the first of them; `None` if there are none.
+    pub(crate) fn since(&self) -> Option<Timestamp> {
+        self.lines.iter().map(|(_, since)| *since).chain(self.lost).min()
+    }
+}
 
 impl Window {
     /// Tenants of a line in one look.
@@ -130,11 +150,13 @@ impl Window {
         (seen.end < self.end).then(|| Self { start: seen.end.clone(), end: self.end.clone() })
     }
 
-    /// Tenants with jobs that have come due, and how far the look has come.
+    /// Tenants with jobs that have come due, with their last turns if somebody asks for jobs, and how far the
+    /// look has come.
     pub(crate) async fn look(
         &self,
         conn: &mut Conn,
         lines: &[Line],
+        asked: Option<Asked>,
         now: Timestamp,
         floors: &mut Floors,
     ) -> StoreResult<(Due, Self)> {
@@ -148,18 +170,19 @@ impl Window {
             row.extend(piece.values());
             row
         });
-        let most = (Self::MOST as i64 - 1).into();
-        let found = conn.query_for_each(&next_tenants(), &[most], LOOK, rows.collect()).await?;
+        let params = [(Self::MOST as i64 - 1).into(), asked.map(Asked::number).into()];
+        let found = conn.query_for_each(&next_tenants(), &params, LOOK, rows.collect()).await?;
         let mut seen = Self { start: self.start.clone(), end: self.end.clone() };
         let mut heads = Vec::new();
         let mut unknown: BTreeMap<usize, Vec<String>> = BTreeMap::new();
         for mut row in found {
             let place = usize::try_from(row.int()?).unwrap_or_default();
             let (is_known, tenant, due_at) = (row.int()? == 1, row.text()?, row.maybe_int()?);
+            let last = row.maybe_int()?.map(Turn::from_number);
             if !is_known {
                 unknown.entry(place).or_default().push(tenant.clone());
             }
-            heads.push((place, tenant, due_at));
+            heads.push((place, tenant, due_at, last));
         }
         for (place, (number, piece)) in pieces.iter().enumerate() {
             let cut = unknown.get(&place).filter(|tenants| tenants.len() == Self::MOST);
@@ -170,11 +193,15 @@ impl Window {
             }
         }
         let mut due = Due::new();
-        for (place, tenant, due_at) in heads {
+        for (place, tenant, due_at, last) in heads {
             let (number, piece) = &pieces[place];
             floors.learn(&lines[*number], piece, &tenant, due_at, now);
-            if due_at.is_some_and(|at| at <= now.as_millis()) && tenant < seen.end {
-                due.entry(name(Tenant::parse(tenant))?).or_default().push(*number);
+            let since = due_at.map(Timestamp::from_millis).filter(|since| *since <= now && tenant < seen.end);
+            if let Some(since) = since {
+                let tenant = name(Tenant::parse(tenant))?;
+                let found = due.entry(tenant).or_default();
+                found.lines.push((*number, since));
+                found.last = last;
             }
         }
         Ok((due, seen))
@@ -218,7 +245,8 @@ const LOOK: Columns<'_> = &[
     ("until", Kind::Text),
 ];
 
-/// From tenant to tenant, each found by one step down the index, with the first instant of its jobs.
+/// From tenant to tenant, each found by one step down the index, with the first instant of its jobs and its last
+/// turn.
 fn next_tenants() -> String {
     let next = |from: &str| {
         format!(
@@ -235,11 +263,13 @@ fn next_tenants() -> String {
     format!(
         "WITH RECURSIVE hop(n, tenant) AS (SELECT CAST(0 AS BIGINT), {} UNION ALL \
          SELECT n + 1, {} FROM hop WHERE tenant IS NOT NULL AND n < $1) \
-         SELECT r.place AS place, 0 AS known, tenant, {} AS due_at FROM hop WHERE tenant IS NOT NULL \
-         UNION ALL SELECT r.place, 1, r.tenant, {} WHERE r.known = 1",
+         SELECT r.place AS place, 0 AS known, tenant, {} AS due_at, {} AS turn FROM hop WHERE tenant IS NOT NULL \
+         UNION ALL SELECT r.place, 1, r.tenant, {}, {} WHERE r.known = 1",
         next(">= r.start"),
         next("> hop.tenant"),
         first("hop.tenant", ""),
-        first("r.tenant", "AND j.due_at >= r.floor")
+        last_turn("$2", "hop.tenant"),
+        first("r.tenant", "AND j.due_at >= r.floor"),
+        last_turn("$2", "r.tenant")
     )
 }

@@ -15,7 +15,7 @@ use crate::store::{
     Applied, ClaimRequest, Claimed, Counter, IfFailed, JobChange, NewJob, Redrive, SubmitOutcome, Submitted,
 };
 use crate::time::Timestamp;
-use crate::turns::{Given, rank_of};
+use crate::turns::{Given, Kind, Share, Waiting, rank_of};
 use crate::upstream::Starter;
 use uuid::Uuid;
 
@@ -76,12 +76,14 @@ impl State {
         self.note_asked(request, now);
         self.look_around(now);
         let mut waiting = self.candidates(request, now);
+        let asked = Kind::of(request);
         let mut given = Given::default();
         let mut left = request.max;
-        let mut shares = self.rota.of(request).deal(waiting.keys().cloned().collect(), left);
+        let tenants = self.waiting_tenants(&waiting);
+        let mut shares = self.rota.of(asked).deal(tenants, left, now);
         while left > 0 && !shares.is_empty() {
             let mut done = BTreeSet::new();
-            for (tenant, share) in &shares {
+            for Share { tenant, jobs: share, .. } in &shares {
                 let jobs = waiting.entry(tenant.clone()).or_default();
                 let claimed = self.claim_some(jobs, *share, request, now);
                 let count = u32::try_from(claimed.len()).unwrap_or(u32::MAX);
@@ -91,9 +93,20 @@ impl State {
                     done.insert(tenant.clone());
                 }
             }
-            shares = self.rota.of(request).deal_again(shares, &done, left);
+            shares = self.rota.of(asked).deal_again(shares, &done, left, now);
         }
         given.in_turn()
+    }
+
+    /// Who they belong to, and since when each waits. The rota knows every turn: there is one process.
+    fn waiting_tenants(&self, jobs: &BTreeMap<Tenant, VecDeque<JobId>>) -> Vec<Waiting> {
+        let instant = |id: &JobId| self.rows[id].job().visible_at();
+        jobs.iter()
+            .filter_map(|(tenant, jobs)| {
+                let since = jobs.iter().filter_map(instant).min()?;
+                Some(Waiting { tenant: tenant.clone(), since, last: None })
+            })
+            .collect()
     }
 
     /// Claims so many of a tenant's jobs, the first ones first.
