@@ -8,6 +8,8 @@
 mod api;
 #[path = "../../coolant-backends/tests/support/database.rs"]
 mod database;
+#[path = "scenarios/fleet.rs"]
+mod fleet;
 #[path = "money/program.rs"]
 mod program;
 mod support;

@@ -108,7 +108,7 @@ impl OwnPostgres {
 
     /// A migrated store on it.
     pub(crate) async fn world(&self) -> World {
-        let world = World { store: self.url() };
+        let world = World::on(self.url());
         world.migrate().await;
         world
     }

@@ -58,7 +58,7 @@ impl Way {
 
     /// The store at its end.
     pub(crate) fn world(&self) -> World {
-        World { store: format!("postgres://postgres@127.0.0.1:{}/postgres", self.port) }
+        World::on(format!("postgres://postgres@127.0.0.1:{}/postgres", self.port))
     }
 
     /// Cuts the next transaction in which that is said.
