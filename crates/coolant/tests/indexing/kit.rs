@@ -6,8 +6,10 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use coolant::Coolant;
 use coolant_backends::Address;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use coolant_core::store::Store;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
@@ -166,6 +168,13 @@ impl Site {
         self.start(args).end().await
     }
 
+    /// Its store, beside whoever else has it open.
+    pub async fn open_store(&self) -> Arc<dyn Store> {
+        let file = format!("sqlite:{}", self.path().join("coolant-data/coolant.db").display());
+        let coolant = Coolant::open(self.store.as_ref().unwrap_or(&file)).await.unwrap();
+        Arc::clone(coolant.store())
+    }
+
     /// `coolant index docs --json`.
     pub async fn index(&self) -> Ran {
         self.run(["index", "docs", "--json"]).await
@@ -226,6 +235,12 @@ impl Running {
 
     pub fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Returns when a signal has stopped it, all its threads.
+    pub fn until_stopped(&self) {
+        let status = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(self.pid()), status).unwrap();
     }
 
     /// Whether it has ended by itself.
