@@ -9,6 +9,7 @@
 //! | `{lock_jobs}` | nothing | `FOR UPDATE OF j` |
 //! | `{lock_permits}` | nothing | `FOR UPDATE OF p` |
 //! | `{skip}` | nothing | `FOR UPDATE SKIP LOCKED` |
+//! | `{skip_jobs}` | nothing | `FOR UPDATE OF j SKIP LOCKED` |
 //! | `{rows}` | `(SELECT ?n AS a, …)`, run once a row | `UNNEST($n::text[], …)`, run once |
 //! | `{bytewise}` | nothing: texts compare by their bytes | `COLLATE "C"` |
 //! | `{from_rows}`, of an update | nothing, and `?n` for each `r.a` | `FROM {rows}` |
@@ -130,7 +131,8 @@ impl Dialect {
     fn fill(self, text: &str) -> String {
         match self {
             Self::Sqlite => {
-                let holes = ["{lock}", "{lock_jobs}", "{lock_permits}", "{skip}", "{bytewise}"];
+                let holes =
+                    ["{lock}", "{lock_jobs}", "{lock_permits}", "{skip}", "{skip_jobs}", "{bytewise}"];
                 numbered(&holes.iter().fold(text.to_owned(), |text, hole| text.replace(hole, "")))
             }
             Self::Postgres => text
@@ -138,6 +140,7 @@ impl Dialect {
                 .replace("{lock_jobs}", "FOR UPDATE OF j")
                 .replace("{lock_permits}", "FOR UPDATE OF p")
                 .replace("{skip}", "FOR UPDATE SKIP LOCKED")
+                .replace("{skip_jobs}", "FOR UPDATE OF j SKIP LOCKED")
                 .replace("{bytewise}", "COLLATE \"C\""),
         }
     }

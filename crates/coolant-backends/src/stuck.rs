@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use coolant_core::job::JobId;
+use coolant_core::lifecycle::Event;
 use coolant_core::names::{IdempotencyKey, Tenant};
+use coolant_core::store::JobChange;
 
 use crate::batch::Request;
 
@@ -60,5 +62,8 @@ fn wanted(request: &Request) -> impl Iterator<Item = Wanted> {
         let key = new.spec.idempotency_key.clone()?;
         Some(Wanted::Key(new.spec.tenant.clone(), key))
     });
-    keys.chain(request.changes().into_iter().flatten().map(|change| Wanted::Job(change.job_id)))
+    // A beat waits for nobody.
+    let waits = |change: &&JobChange| !matches!(change.event, Event::Renew { .. });
+    let changes = request.changes().into_iter().flatten().filter(waits);
+    keys.chain(changes.map(|change| Wanted::Job(change.job_id)))
 }

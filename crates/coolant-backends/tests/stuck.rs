@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use coolant_backends::{Options, SqlStore};
 use coolant_core::job::{JobId, LeaseToken, Policy, Status};
-use coolant_core::lifecycle::{Answer, Event};
-use coolant_core::store::{Claimed, JobChange, NewJob, Store, StoreError, SubmitOutcome};
+use coolant_core::lifecycle::{Answer, Event, Refusal};
+use coolant_core::store::{Applied, Claimed, JobChange, NewJob, Store, StoreError, SubmitOutcome};
 use support::beside_another;
 use support::database::Raw;
 use support::jobs::{claim_of, claimed, job, job_with, keyed, submitted, succeed};
@@ -147,6 +147,48 @@ fn an_idle_transaction_that_holds_rows_holds_up_no_claim_and_no_other_job() {
             );
         }
         assert_eq!(status(ids[0]).await, Status::Succeeded);
+    });
+}
+
+#[test]
+fn a_job_that_somebody_holds_costs_no_other_lease_its_beat() {
+    with(async |store, raw| {
+        let jobs: Vec<_> = (0..10).map(|_| job()).collect();
+        let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+        store.submit(jobs).await.unwrap();
+        assert_eq!(claimed(&store, 10).await.len(), 10);
+        let missing = job().id;
+        let beat = async || {
+            let ids = ids.iter().chain([&missing]);
+            let beats =
+                ids.map(|id| JobChange::new(*id, Event::Renew { token: LeaseToken(1), progress: None }));
+            let mut answers = at_once("a beat", store.apply(beats.collect())).await;
+            assert_eq!(answers.pop(), Some(Err(Refusal::NotFound)));
+            let held = |answer: &Result<Applied, Refusal>| {
+                matches!(answer, Ok(Applied { answer: Answer::Held { .. }, .. }))
+            };
+            assert!(
+                answers.iter().all(|answer| held(answer) || *answer == Err(Refusal::Busy)),
+                "{answers:?}"
+            );
+            answers.iter().map(held).collect::<Vec<_>>()
+        };
+        let all_but_one: Vec<bool> = (0..10).map(|n| n != 4).collect();
+        raw.say(&format!("BEGIN; SELECT 1 FROM jobs WHERE id = '{}' FOR UPDATE", ids[4])).await;
+        assert_eq!(beat().await, all_but_one);
+        // The same while its end waits for the job, in a lane and in that of the patient.
+        let settling = Arc::clone(&store);
+        let held = ids[4];
+        let settle = tokio::spawn(async move { settling.apply(vec![succeed(held)]).await });
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(4) {
+            assert_eq!(beat().await, all_but_one);
+        }
+        assert!(settle.await.unwrap().unwrap_err().is_retryable(), "it was told to come again");
+        raw.say("ROLLBACK").await;
+        assert_eq!(beat().await, [true; 10]);
+        let done = store.apply(vec![succeed(held)]).await.unwrap();
+        assert_eq!(done[0].as_ref().unwrap().answer, Answer::Done);
     });
 }
 

@@ -284,9 +284,10 @@ pub trait Store: ScheduleStore + LockStore + ProcessStore + LedgerStore + Upstre
     ///
     /// Tenants take turns (`turns::Turns`), and each tenant's jobs go by `turns::rank`, equal ones by id:
     /// a tenant that has none left passes its turn on, and one alone gets them all. The turns are those of
-    /// this handle on the store; other processes deal their own. While more tenants have jobs waiting than a
-    /// store looks at in one piece, 64 at least, it may deal turns in the order of their names instead,
-    /// going on where it ended.
+    /// all processes, except that claims of several processes at the same moment do not know of each other:
+    /// each may give the same tenant its turn. While more tenants have jobs waiting than a store looks at in
+    /// one piece, 64 at least, each process may deal turns in the order of their names instead, going on
+    /// where it ended.
     ///
     /// A job that the claim finds to have ended (`Answer::Ended`) is saved so and not given out; fewer than
     /// `max` may come then.
@@ -303,6 +304,9 @@ pub trait Store: ScheduleStore + LockStore + ProcessStore + LedgerStore + Upstre
     /// is replaced, and its calls are wasted: they are marked so, and what they cost is added to the job's waste.
     /// A beat that another job of its lock key bars (`lifecycle::bars`) is refused as
     /// `LeaseLost`.
+    ///
+    /// A beat waits for no other transaction: one whose job is held at this moment is refused as `Busy`, so
+    /// that it holds up no other lease. Any other change waits for a while.
     async fn apply(&self, changes: Vec<JobChange>) -> StoreResult<Vec<Result<Applied, Refusal>>>;
 
     /// Ends what time has ended (`Event::Sweep`): this many jobs at most. Gives how many it changed.

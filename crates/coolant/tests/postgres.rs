@@ -5,18 +5,23 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coolant::bell::Bell;
 use coolant::engine::payloads::PayloadChecks;
 use coolant::engine::submit::SubmitRequest;
+use coolant::engine::work::{Beat, BeatState, Claim};
 use coolant::engine::{Caller, Engine, Parts, Pipeline};
 use coolant::{Context, Coolant, Handler, HandlerError, async_trait};
 use coolant_backends::{Address, SqlStore};
+use coolant_core::job::Policy;
+use coolant_core::store::{Claimed, Store};
 use serde_json::{Value, json};
 use support::memory::{MemoryDocuments, OneHit};
+use tokio::sync::watch;
 use tokio_postgres::{Client, NoTls};
 
 const TOO_LONG: Duration = Duration::from_secs(20);
@@ -35,6 +40,24 @@ impl Handler for Echo {
     }
 
     async fn run(&self, _: &Context, payload: Value) -> Result<Value, HandlerError> {
+        Ok(payload)
+    }
+}
+
+/// Runs until it is let go.
+struct Holds(watch::Receiver<bool>);
+
+#[async_trait]
+impl Handler for Holds {
+    type Payload = Value;
+    type Output = Value;
+
+    fn job_type(&self) -> &str {
+        "HOLDS"
+    }
+
+    async fn run(&self, _: &Context, payload: Value) -> Result<Value, HandlerError> {
+        let _ = self.0.clone().wait_for(|go| *go).await;
         Ok(payload)
     }
 }
@@ -114,6 +137,121 @@ fn a_submit_in_sql_wakes_a_worker_if_it_is_asked_to_or_a_wake_follows_it() {
         }
         running.stop().await.unwrap();
     });
+}
+
+/// The end of each lease, by job.
+async fn lease_ends(raw: &Client) -> BTreeMap<String, i64> {
+    let text = "SELECT id, lease_until FROM coolant.jobs WHERE status = 'RUNNING'";
+    let rows = raw.query(text, &[]).await.unwrap();
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// Somebody's open transaction, which holds the row of a job.
+async fn hold(url: &str, id: &str) -> Client {
+    let holder = connect(url).await;
+    let text = format!("BEGIN; SELECT 1 FROM coolant.jobs WHERE id = '{id}' FOR UPDATE");
+    holder.batch_execute(&text).await.unwrap();
+    holder
+}
+
+#[test]
+fn a_row_that_somebody_holds_costs_no_lease_of_a_worker() {
+    const JOBS: usize = 5;
+    with(|url| async move {
+        let (go, gone) = watch::channel(false);
+        let coolant = Coolant::open(&url).await.unwrap();
+        let policy = Policy { lease: Duration::from_secs(9), ..Policy::default() };
+        let mut jobs = Vec::new();
+        for n in 0..JOBS {
+            jobs.push(coolant.submit("HOLDS", &n).policy(policy.clone()).await.unwrap());
+        }
+        let worker = coolant.worker().handler(Holds(gone.clone())).concurrency(JOBS);
+        let working = coolant.start(worker).unwrap();
+        let raw = connect(&url).await;
+        let ends = async |are_so: &dyn Fn(&BTreeMap<String, i64>) -> bool| {
+            let deadline = Instant::now() + TOO_LONG;
+            loop {
+                let ends = lease_ends(&raw).await;
+                if are_so(&ends) {
+                    return ends;
+                }
+                assert!(Instant::now() < deadline, "{ends:?}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let first = ends(&|ends| ends.len() == JOBS).await;
+        let held = jobs[0].id().to_string();
+        // Whatever is lost now, somebody else takes at once.
+        let other = Coolant::open(&url).await.unwrap();
+        let poll = Duration::from_millis(50);
+        let waiting = other.start(other.worker().handler(Holds(gone)).poll(poll, poll)).unwrap();
+
+        let holder = hold(&url, &held).await;
+        // Two beats of all others, by when two thirds of the held one's lease are over.
+        let moved = |ends: &BTreeMap<String, i64>| {
+            let others = first.iter().filter(|(id, _)| **id != held);
+            others.into_iter().all(|(id, end)| ends[id] > end + 4000)
+        };
+        let before = ends(&moved).await;
+        assert_eq!(before[&held], first[&held], "nobody could renew it");
+        holder.batch_execute("COMMIT").await.unwrap();
+        ends(&|ends| ends[&held] > first[&held]).await;
+
+        go.send_replace(true);
+        for job in jobs {
+            job.result::<Value>(TOO_LONG).await.unwrap();
+            let attempts = coolant.store().attempts(job.id()).await.unwrap();
+            assert_eq!(attempts.len(), 1, "no lease was lost: {attempts:?}");
+        }
+        working.stop().await.unwrap();
+        waiting.stop().await.unwrap();
+    });
+}
+
+#[test]
+fn a_heartbeat_over_http_renews_what_nobody_holds_and_says_until_when_the_rest_is_held() {
+    with(|url| async move {
+        let engine = engine(Coolant::open(&url).await.unwrap().store());
+        for _ in 0..3 {
+            let job = SubmitRequest { job_type: "T".into(), ..SubmitRequest::default() };
+            engine.submit(&Caller::local(), job).await.unwrap();
+        }
+        let claim = Claim { worker: "w".into(), max: Some(3), ..Claim::default() };
+        let claimed = engine.claim(claim).await.unwrap().take();
+        let beat = async || {
+            let beat = |claimed: &Claimed| Beat {
+                job_id: claimed.record.job.id,
+                token: claimed.lease.token,
+                progress: None,
+            };
+            let states = engine.heartbeat("w", claimed.iter().map(beat).collect()).await.unwrap();
+            let until = |(_, state)| match state {
+                BeatState::Held(until) => until,
+                state => panic!("{state:?}"),
+            };
+            states.into_iter().map(until).collect::<Vec<_>>()
+        };
+        let first = beat().await;
+        let holder = hold(&url, &claimed[1].record.job.id.to_string()).await;
+        let second = beat().await;
+        assert!(second[0] > first[0] && second[2] > first[2], "{first:?}, {second:?}");
+        assert_eq!(second[1], first[1], "held as long as it was");
+        holder.batch_execute("COMMIT").await.unwrap();
+        let third = beat().await;
+        assert!(third.iter().zip(&second).all(|(third, second)| third > second), "{second:?}, {third:?}");
+    });
+}
+
+fn engine(store: &Arc<dyn Store>) -> Engine {
+    Engine::new(Parts {
+        store: Arc::clone(store),
+        documents: Arc::new(MemoryDocuments::default()),
+        searcher: Arc::new(OneHit),
+        bell: Bell::default(),
+        prices: coolant_core::prices::Prices::built_in(),
+        payload_checks: PayloadChecks::built_in(),
+        pipeline: Pipeline::default(),
+    })
 }
 
 /// A submit, and the same in SQL.
@@ -217,15 +355,7 @@ fn accepted() -> Vec<Pair> {
 fn sql_takes_what_the_engine_takes_and_refuses_what_it_refuses_by_the_same_name() {
     with(|url| async move {
         let store = Coolant::open(&url).await.unwrap().store().clone();
-        let engine = Engine::new(Parts {
-            store: Arc::clone(&store),
-            documents: Arc::new(MemoryDocuments::default()),
-            searcher: Arc::new(OneHit),
-            bell: Bell::default(),
-            prices: coolant_core::prices::Prices::built_in(),
-            payload_checks: PayloadChecks::built_in(),
-            pipeline: Pipeline::default(),
-        });
+        let engine = engine(&store);
         let raw = connect(&url).await;
         for (request, in_sql) in refused() {
             let Err(error) = engine.submit(&Caller::local(), request).await else {

@@ -297,14 +297,13 @@ pub(crate) async fn apply(
 ) -> StoreResult<Vec<Result<Applied, Refusal>>> {
     let named = changes.iter().flat_map(|change| change.event.usage()).filter_map(|call| call.permit);
     let mut taken = permits::take(conn, &named.collect(), now).await?;
-    let ids: BTreeSet<JobId> = changes.iter().map(|change| change.job_id).collect();
-    let mut found = jobs::load_locked(conn, &ids).await?;
+    let InHand { jobs: mut found, held } = take_in_hand(conn, changes).await?;
     let mut saved = steps_of_changes(conn, changes).await?;
     let mut effects = Effects::default();
     let mut answers = Vec::with_capacity(changes.len());
     for JobChange { job_id, event, audit } in changes {
         let Some(job) = found.get(job_id) else {
-            answers.push(Err(Refusal::NotFound));
+            answers.push(Err(if held.contains(job_id) { Refusal::Busy } else { Refusal::NotFound }));
             continue;
         };
         let event = &*with_its_permits(event, &mut taken, dealings);
@@ -339,6 +338,30 @@ pub(crate) async fn apply(
     }
     effects.save(conn).await?;
     Ok(answers)
+}
+
+/// The jobs that changes are about.
+struct InHand {
+    /// Locked until the transaction ends.
+    jobs: BTreeMap<JobId, Job>,
+    /// Those that others hold and that only beats want.
+    held: BTreeSet<JobId>,
+}
+
+/// Locks jobs that are to be changed. Only beats wait for nobody: one job that somebody holds for long would
+/// cost all the others of a worker their leases.
+async fn take_in_hand(conn: &mut Conn, changes: &[&JobChange]) -> StoreResult<InHand> {
+    let (beats, others): (Vec<_>, Vec<_>) =
+        changes.iter().partition(|change| matches!(change.event, Event::Renew { .. }));
+    let ids = |changes: Vec<&&JobChange>| changes.into_iter().map(|change| change.job_id).collect();
+    let others: BTreeSet<JobId> = ids(others);
+    let beats: BTreeSet<JobId> = &ids(beats) - &others;
+    // What waits goes first: nobody may wait who holds what others wait for in the order of the ids.
+    let mut jobs = jobs::load_locked(conn, &others).await?;
+    jobs.extend(jobs::load_unheld(conn, &beats).await?);
+    let missing: BTreeSet<JobId> = beats.into_iter().filter(|id| !jobs.contains_key(id)).collect();
+    let held = jobs::load(conn, &missing).await?.into_keys().collect();
+    Ok(InHand { jobs, held })
 }
 
 /// The event with those of its calls that are still to be booked.

@@ -25,25 +25,27 @@ fn id_rows<'a>(ids: impl IntoIterator<Item = &'a JobId>) -> Vec<Vec<Value>> {
 /// each other.
 pub(crate) async fn load_locked(conn: &mut Conn, ids: &BTreeSet<JobId>) -> StoreResult<BTreeMap<JobId, Job>> {
     // Who waited for a lock gets the row as it was left: PostgreSQL reads it again.
-    let text = format!(
-        "SELECT {}, s.idempotency_key, s.spec FROM {{rows}} \
-         JOIN jobs j ON j.id = r.id JOIN job_specs s ON s.job_id = j.id ORDER BY j.id {{lock_jobs}}",
-        job_columns("j.")
-    );
-    let rows = conn.query_rows(&text, &[], ID, id_rows(ids)).await?;
-    rows.into_iter()
-        .map(|mut row| {
-            let job = decode(&mut row)?;
-            Ok((job.id, job))
-        })
-        .collect()
+    load_with(conn, ids, "ORDER BY j.id {lock_jobs}").await
+}
+
+/// The same without waiting: those that another transaction holds are left out.
+pub(crate) async fn load_unheld(conn: &mut Conn, ids: &BTreeSet<JobId>) -> StoreResult<BTreeMap<JobId, Job>> {
+    load_with(conn, ids, "{skip_jobs}").await
 }
 
 /// Jobs as they are, locked by nobody.
 pub(crate) async fn load(conn: &mut Conn, ids: &BTreeSet<JobId>) -> StoreResult<BTreeMap<JobId, Job>> {
+    load_with(conn, ids, "").await
+}
+
+async fn load_with(
+    conn: &mut Conn,
+    ids: &BTreeSet<JobId>,
+    locking: &str,
+) -> StoreResult<BTreeMap<JobId, Job>> {
     let text = format!(
         "SELECT {}, s.idempotency_key, s.spec FROM {{rows}} \
-         JOIN jobs j ON j.id = r.id JOIN job_specs s ON s.job_id = j.id",
+         JOIN jobs j ON j.id = r.id JOIN job_specs s ON s.job_id = j.id {locking}",
         job_columns("j.")
     );
     let rows = conn.query_rows(&text, &[], ID, id_rows(ids)).await?;

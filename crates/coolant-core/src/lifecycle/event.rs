@@ -199,6 +199,9 @@ pub enum Refusal {
     /// No such job.
     #[error("there is no such job")]
     NotFound,
+    /// Somebody else's transaction holds the job at this moment, so nothing was decided: ask again soon.
+    #[error("another transaction holds the job")]
+    Busy,
 }
 
 /// A job after an event, and what else the store has to write.

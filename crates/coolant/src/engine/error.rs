@@ -2,6 +2,7 @@
 //!
 //! Elsewhere: the HTTP status of a code (`http::problem`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use coolant_core::job::JobId;
@@ -354,6 +355,7 @@ impl EngineError {
             Refusal::Succeeded => Self::JobSucceeded,
             Refusal::Permanent => Self::PermanentFailure,
             Refusal::NotFound => Self::JobNotFound { id: job_id },
+            Refusal::Busy => StoreError::Unavailable(Arc::new(refusal.clone())).into(),
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use coolant_core::job::{JobId, LeaseToken, Progress};
+use coolant_core::job::{JobId, JobState, LeaseToken, Progress};
 use coolant_core::lifecycle::{Answer, Event, Refusal};
 use coolant_core::names::{JobType, Queue, StepName};
 use coolant_core::store::{Applied, ClaimRequest, Claimed, JobChange};
@@ -24,6 +24,11 @@ use super::{Engine, EngineError, EngineResult};
 pub const MAX_ITEMS: usize = 1000;
 /// Longest that a worker may put a job back for.
 const LONGEST_DEFER: Duration = Duration::from_secs(30 * 86_400);
+
+/// How often a heartbeat tries to renew a lease whose job another transaction holds. Its own steps hold it for
+/// milliseconds; whoever holds it for longer is waited for by the next beat.
+const RENEWALS: u32 = 5;
+const BETWEEN_RENEWALS: Duration = Duration::from_millis(50);
 
 /// What a worker asks for.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -200,7 +205,8 @@ impl Engine {
         Ok(handed)
     }
 
-    /// Renews leases; answers each in its place.
+    /// Renews leases; answers each in its place. One whose job another transaction holds is tried for a moment,
+    /// and is then held as long as it was.
     ///
     /// # Errors
     /// If there are too many, something is out of bounds, or the store does not answer.
@@ -209,7 +215,6 @@ impl Engine {
         if beats.len() > MAX_ITEMS {
             return Err(EngineError::field("leases", format!("takes at most {MAX_ITEMS} items")));
         }
-        let ids: Vec<JobId> = beats.iter().map(|beat| beat.job_id).collect();
         let changes = beats
             .into_iter()
             .enumerate()
@@ -221,7 +226,7 @@ impl Engine {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        let answers = self.parts.store.apply(changes).await?;
+        let answers = self.renew(&changes).await?;
         // Renewals wake nobody: with many workers that would be one rush to the store per beat.
         let ended = |answer: &Result<Applied, Refusal>| {
             matches!(answer, Ok(Applied { answer: Answer::Cancelled | Answer::Ended, .. }))
@@ -229,14 +234,48 @@ impl Engine {
         if answers.iter().any(ended) {
             self.parts.bell.ring();
         }
-        let states = answers.iter().map(|answer| match answer {
-            Ok(Applied { answer: Answer::Held { until }, .. }) => BeatState::Held(*until),
-            Ok(Applied { answer: Answer::Cancelled, .. }) | Err(Refusal::LeaseLostByCancel) => {
-                BeatState::Cancelled
+        let mut states = Vec::with_capacity(answers.len());
+        for (change, answer) in changes.iter().zip(answers) {
+            let state = match answer {
+                Ok(Applied { answer: Answer::Held { until }, .. }) => BeatState::Held(until),
+                Ok(Applied { answer: Answer::Cancelled, .. }) | Err(Refusal::LeaseLostByCancel) => {
+                    BeatState::Cancelled
+                }
+                Err(Refusal::Busy) => self.as_it_was(change).await?,
+                Ok(_) | Err(_) => BeatState::Lost,
+            };
+            states.push((change.job_id, state));
+        }
+        Ok(states)
+    }
+
+    /// Renews leases, those that are held up a few times.
+    async fn renew(&self, changes: &[JobChange]) -> EngineResult<Vec<Result<Applied, Refusal>>> {
+        let mut answers = self.parts.store.apply(changes.to_vec()).await?;
+        for _ in 1..RENEWALS {
+            let is_busy = |place: &usize| matches!(answers[*place], Err(Refusal::Busy));
+            let busy: Vec<usize> = (0..answers.len()).filter(is_busy).collect();
+            if busy.is_empty() {
+                break;
             }
-            Ok(_) | Err(_) => BeatState::Lost,
-        });
-        Ok(ids.into_iter().zip(states).collect())
+            tokio::time::sleep(BETWEEN_RENEWALS).await;
+            let again = busy.iter().map(|place| changes[*place].clone()).collect();
+            for (place, answer) in busy.into_iter().zip(self.parts.store.apply(again).await?) {
+                answers[place] = answer;
+            }
+        }
+        Ok(answers)
+    }
+
+    /// What can be said of a lease without renewing it.
+    async fn as_it_was(&self, change: &JobChange) -> EngineResult<BeatState> {
+        let found = self.parts.store.jobs(&[change.job_id]).await?.pop().flatten();
+        Ok(match (found.map(|record| record.job.state), &change.event) {
+            (Some(JobState::Running { lease, .. }), Event::Renew { token, .. }) if lease.token == *token => {
+                BeatState::Held(lease.until)
+            }
+            _ => BeatState::Lost,
+        })
     }
 
     /// Keeps a finished step under its lease; gives the lease's end.

@@ -1,4 +1,7 @@
-//! Heartbeats: one task renews all leases of the process, in one call of the store.
+//! Heartbeats: one task renews the leases of the process, those that are due at about the same time in one call
+//! of the store.
+//!
+//! A lease whose job somebody else's transaction holds is tried again soon, and costs no other lease anything.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +22,7 @@ pub(super) struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Beats for ever: a third of the shortest lease after the last beat, and soon again after one that
+    /// Beats for ever: for each lease a third of its length after the last beat, and soon again after one that
     /// failed.
     pub(super) async fn run(&self) {
         let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
@@ -54,10 +57,10 @@ impl Heartbeat {
         }
     }
 
-    /// Renews all leases in one call.
+    /// Renews the leases that are due, in one call.
     async fn beat(&self) -> Result<(), StoreError> {
         let asked_at = Instant::now();
-        let held = self.leases.all();
+        let held = self.leases.due(asked_at);
         if held.is_empty() {
             return Ok(());
         }
@@ -67,8 +70,11 @@ impl Heartbeat {
         let limit = (shortest / 3).max(Duration::from_secs(1));
         match within(limit, self.store.apply(renewals.clone())).await {
             Ok(answers) => {
-                for (held, answer) in held.iter().zip(answers) {
-                    self.hand_back(held, answer, asked_at);
+                for ((held, renewal), answer) in held.iter().zip(renewals).zip(answers) {
+                    match answer {
+                        Err(Refusal::Busy) => held.put_off(renewal),
+                        answer => self.hand_back(held, answer, asked_at),
+                    }
                 }
                 Ok(())
             }

@@ -80,13 +80,25 @@ pub(super) struct Held {
     pub(super) length: Duration,
     /// When the attempt is over its time limit, by this process's clock.
     pub(super) deadline: Instant,
-    /// When the newest successful renewal was sent.
-    renewed_at: Mutex<Instant>,
+    beats: Mutex<Beats>,
     progress: Mutex<Option<Progress>>,
     stop: watch::Sender<Option<Stop>>,
     /// Read by each step that is being kept and each call that is being settled, written before the job is settled.
     pub(super) saving: Arc<RwLock<()>>,
 }
+
+/// How the renewals of a lease go.
+#[derive(Debug, Clone, Copy)]
+struct Beats {
+    /// When the newest successful one was sent.
+    renewed_at: Instant,
+    /// When to try again one that somebody else's transaction held up.
+    again_at: Option<Instant>,
+}
+
+/// How soon a renewal is tried again that somebody else's transaction held up. Shorter than a third of the
+/// shortest lease.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Takes a lease off the list when its job is settled, or dropped.
 pub(super) struct Hold {
@@ -110,7 +122,7 @@ impl Leases {
             token: lease.token,
             length: lease.length,
             deadline: after(Instant::now(), limit),
-            renewed_at: Mutex::new(asked_at),
+            beats: Mutex::new(Beats { renewed_at: asked_at, again_at: None }),
             progress: Mutex::new(None),
             stop: watch::channel(None).0,
             saving: Arc::default(),
@@ -121,7 +133,7 @@ impl Leases {
             list.due = Some(due);
             self.earlier.notify_one();
         }
-        list.late = Some(list.late.map_or(late, |earliest| earliest.min(late)));
+        list.late = list.late.into_iter().chain(late).min();
         if let Some(superseded) = list.held.insert(held.job_id, Arc::clone(&held)) {
             // Its lease ran out unnoticed, and this process took the job from itself.
             superseded.stop(Stop::LeaseLost);
@@ -131,15 +143,21 @@ impl Leases {
     }
 
     /// All that are held, and none that is lost.
-    pub(super) fn all(&self) -> Vec<Arc<Held>> {
+    fn all(&self) -> Vec<Arc<Held>> {
         self.list().held.values().cloned().collect()
+    }
+
+    /// Those whose beat is due now, and those whose beat would be soon: then they go in one call from now on.
+    pub(super) fn due(&self, now: Instant) -> Vec<Arc<Held>> {
+        let is_due = |held: &&Arc<Held>| held.beat_due() <= after(now, held.length / 6);
+        self.list().held.values().filter(is_due).cloned().collect()
     }
 
     /// When the next beat is due, if there is anything to renew.
     pub(super) fn plan(&self) -> Option<Instant> {
         let mut list = self.list();
         list.due = list.held.values().map(|held| held.beat_due()).min();
-        list.late = list.held.values().map(|held| held.beat_late()).min();
+        list.late = list.held.values().filter_map(|held| held.beat_late()).min();
         self.planned.notify_one();
         list.due
     }
@@ -224,24 +242,34 @@ impl Held {
 
     /// Takes the progress of a renewal back that did not get through, unless there is a newer one.
     pub(super) fn take_back(&self, renewal: JobChange) {
+        self.beats().again_at = None;
         if let Event::Renew { progress: Some(progress), .. } = renewal.event {
             self.progress().get_or_insert(progress);
         }
     }
 
     /// When it should be renewed next: after a third of its length, so that two beats may fail.
-    pub(super) fn beat_due(&self) -> Instant {
-        after(*self.renewed_at(), self.length / 3)
+    fn beat_due(&self) -> Instant {
+        let Beats { renewed_at, again_at } = *self.beats();
+        again_at.unwrap_or_else(|| after(renewed_at, self.length / 3))
     }
 
-    /// When it has missed a beat for so long that half of the rest of its length is gone.
-    fn beat_late(&self) -> Instant {
-        after(*self.renewed_at(), self.length * 2 / 3)
+    /// When it has missed a beat for so long that half of the rest of its length is gone. Never where another
+    /// transaction holds the job: nobody can claim it then.
+    fn beat_late(&self) -> Option<Instant> {
+        let Beats { renewed_at, again_at } = *self.beats();
+        again_at.is_none().then(|| after(renewed_at, self.length * 2 / 3))
     }
 
     /// Renewed by a call that began then.
     pub(super) fn renewed(&self, asked_at: Instant) {
-        *self.renewed_at() = asked_at;
+        *self.beats() = Beats { renewed_at: asked_at, again_at: None };
+    }
+
+    /// Somebody else's transaction held this renewal up.
+    pub(super) fn put_off(&self, renewal: JobChange) {
+        self.take_back(renewal);
+        self.beats().again_at = Some(Instant::now() + AGAIN_AFTER);
     }
 
     /// Ends when no step is being kept any more: a settle before it would lose what the step paid for.
@@ -253,8 +281,8 @@ impl Held {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn renewed_at(&self) -> MutexGuard<'_, Instant> {
-        self.renewed_at.lock().unwrap_or_else(PoisonError::into_inner)
+    fn beats(&self) -> MutexGuard<'_, Beats> {
+        self.beats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
