@@ -313,7 +313,7 @@ impl Lane {
         let outcome = outcome.await;
         match &outcome {
             Ok(responses) => self.hints.committed(responses),
-            Err(_) => self.memory.floors.forget(),
+            Err(_) => self.memory.forget_floors(),
         }
         let sound = settle_down(&mut conn, outcome.as_ref().err(), hurry).await;
         self.source.give_back(conn, sound);

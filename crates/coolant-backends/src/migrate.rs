@@ -110,6 +110,13 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0014_last_turns.sqlite.sql"),
         postgres: include_str!("../migrations/0014_last_turns.postgres.sql"),
     },
+    Migration {
+        number: 15,
+        name: "due",
+        shared: include_str!("../migrations/0015_due.sql"),
+        sqlite: "",
+        postgres: "",
+    },
 ];
 
 /// Locks out other migrating processes on PostgreSQL: "coolant" in ASCII.

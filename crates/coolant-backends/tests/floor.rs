@@ -68,6 +68,10 @@ fn tenants_that_come_between_those_that_are_known_are_found_at_once() {
     });
 }
 
+/// Entries that were read of the indexes by which claims look.
+const READ: &str = "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes \
+                    WHERE indexrelname IN ('jobs_waiting', 'jobs_due')";
+
 /// Ends a store, and with it its connections, which then have told the server all that they read.
 async fn closed(store: Arc<SqlStore>, raw: &Raw) {
     drop(store);
@@ -91,15 +95,37 @@ fn a_claim_walks_over_nothing_that_was_claimed_before() {
             assert!(store.apply(done.collect()).await.unwrap().iter().all(Result::is_ok));
         }
         closed(store, &raw).await;
-        let read = "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'jobs_waiting'";
-        let before = raw.number(read).await;
+        let before = raw.number(READ).await;
         let store = SqlStore::open(&database.address(), options(clock)).await.unwrap();
         for _ in 0..50 {
             assert_eq!(claimed(&store, 1).await.len(), 1);
         }
         closed(store, &raw).await;
         // The first claim looks from the first entry on, the others begin behind those that were claimed.
-        let entries = raw.number(read).await - before;
+        let entries = raw.number(READ).await - before;
         assert!(entries < 10_000, "{entries} entries of the index for 50 claims behind 2900 others");
+    });
+}
+
+#[test]
+fn a_claim_asks_no_tenant_whose_jobs_are_all_for_later() {
+    with(async |store, clock, database| {
+        let raw = database.connect().await;
+        let later = |n| {
+            let job = job_with(|spec| spec.tenant = Tenant::parse(format!("t{n}")).unwrap());
+            NewJob { start: Start::After(Duration::from_secs(3600)), ..job }
+        };
+        store.submit((0..2000).map(later).collect()).await.unwrap();
+        let due = submitted_by(&store, "z").await;
+        closed(store, &raw).await;
+        let before = raw.number(READ).await;
+        let store = SqlStore::open(&database.address(), options(clock)).await.unwrap();
+        assert_eq!(claimed(&store, 10).await, [due]);
+        for _ in 0..20 {
+            assert_eq!(claimed(&store, 1).await, []);
+        }
+        closed(store, &raw).await;
+        let entries = raw.number(READ).await - before;
+        assert!(entries < 1000, "{entries} entries of the indexes for 21 claims beside 2000 tenants");
     });
 }

@@ -20,6 +20,7 @@ use coolant_core::upstream::{Desk, Starter};
 use crate::conn::{Columns, Conn, Dialect, Kind, Row, Value};
 use crate::sql::apply::Effects;
 use crate::sql::codec::{broken, job_id, name};
+use crate::sql::few::FewDue;
 use crate::sql::floor::Floors;
 use crate::sql::jobs;
 use crate::sql::last_turns::last_turns;
@@ -42,13 +43,21 @@ pub(crate) struct Candidate {
 /// What a lane remembers between claims.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    pub(crate) floors: Floors,
+    floors: Floors,
+    few: FewDue,
     quiet: Quiet,
 }
 
 impl Memory {
     pub(crate) fn of_a_lane(dialect: Dialect) -> Self {
-        Self { floors: Floors::of_a_lane(dialect), quiet: Quiet::default() }
+        let (floors, few) = (Floors::of_a_lane(dialect), FewDue::of_a_lane(dialect));
+        Self { floors, few, quiet: Quiet::default() }
+    }
+
+    /// Forgets where jobs begin: after a rollback, some that this lane had claimed are pending again.
+    pub(crate) fn forget_floors(&mut self) {
+        self.floors.forget();
+        self.few.forget();
     }
 }
 
@@ -73,14 +82,20 @@ pub(crate) async fn claim(
     };
     let after = rota.lock().unwrap_or_else(PoisonError::into_inner).of(asked).after().cloned();
     let mut claiming = Claiming::begin(conn, (request, asked), now, memory, desk).await?;
-    let mut windows =
-        after.as_ref().map_or_else(|| vec![Window::all()], |after| Window::from_behind(after).into());
+    let mut few = claiming.look_at_few(conn).await?;
+    let mut is_first = few.is_some() || after.is_none();
+    let mut windows = match &after {
+        Some(after) if few.is_none() => Window::from_behind(after).into(),
+        _ => vec![Window::all()],
+    };
     windows.reverse();
-    let mut is_first = after.is_none();
     while claiming.left > 0
         && let Some(window) = windows.pop()
     {
-        let (due, seen) = claiming.look(conn, &window).await?;
+        let (due, seen) = match few.take() {
+            Some(due) => (due, window.clone()),
+            None => claiming.look(conn, &window).await?,
+        };
         windows.extend(window.less(&seen));
         let are_all = is_first && windows.is_empty();
         claiming.is_shared |= !are_all || due.len() > 1;
@@ -116,6 +131,7 @@ struct Claiming<'c> {
     asked: Asked,
     now: Timestamp,
     floors: &'c mut Floors,
+    few: &'c mut FewDue,
     /// What upstreams and budgets let through.
     desk: &'c mut Desk,
     lines: Vec<Line>,
@@ -145,34 +161,53 @@ impl<'c> Claiming<'c> {
             lost.entry(candidate.tenant.clone()).or_default().push_back(candidate);
         }
         lost.values_mut().for_each(|of_one| of_one.make_contiguous().sort_unstable());
-        let floors = &mut memory.floors;
+        let Memory { floors, few, .. } = memory;
         let (left, given) = (request.max, Given::default());
-        Ok(Self { request, asked, now, floors, desk, lines, lost, left, is_shared: false, given })
+        Ok(Self { request, asked, now, floors, few, desk, lines, lost, left, is_shared: false, given })
     }
 
     /// Tenants of a window with jobs whose instant has come and that may start, and how far the look went.
     async fn look(&mut self, conn: &mut Conn, window: &Window) -> StoreResult<(Due, Window)> {
         let asked = Some(self.asked);
-        let (mut due, seen) = window.look(conn, &self.lines, asked, self.now, self.floors).await?;
+        let (due, seen) = window.look(conn, &self.lines, asked, self.now, self.floors).await?;
+        let due = self.startable(conn, due, &seen, BTreeSet::new()).await?;
+        Ok((due, seen))
+    }
+
+    /// All tenants with jobs whose instant has come and that may start, if those jobs are few.
+    async fn look_at_few(&mut self, conn: &mut Conn) -> StoreResult<Option<Due>> {
+        let Some(due) = self.few.look(conn, &self.lines, self.now).await? else { return Ok(None) };
+        let tenants = due.keys().cloned().collect();
+        self.startable(conn, due, &Window::all(), tenants).await.map(Some)
+    }
+
+    /// What was found of a window, with lost jobs, without what may not start, and with the last turns of
+    /// these tenants.
+    async fn startable(
+        &self,
+        conn: &mut Conn,
+        mut due: Due,
+        seen: &Window,
+        mut without_turn: BTreeSet<Tenant>,
+    ) -> StoreResult<Due> {
         for (tenant, found) in &mut due {
             found.lines.retain(|(number, _)| self.allowed(&self.lines[*number].gate, tenant, 1) > 0);
         }
         due.retain(|_, found| !found.lines.is_empty());
-        let mut only_lost = BTreeSet::new();
         for (tenant, lost) in self.lost.iter().filter(|(tenant, _)| seen.holds(tenant)) {
             let may_start = lost.iter().filter(|candidate| self.allowed(&candidate.gate, tenant, 1) > 0);
             if let Some(first) = may_start.map(|candidate| candidate.instant).min() {
                 if !due.contains_key(tenant) {
-                    only_lost.insert(tenant);
+                    without_turn.insert(tenant.clone());
                 }
                 due.entry(tenant.clone()).or_default().lost = Some(first);
             }
         }
-        // The look passes over a tenant that has nothing else.
-        for (tenant, turn) in last_turns(conn, self.asked, only_lost).await? {
+        without_turn.retain(|tenant| due.contains_key(tenant));
+        for (tenant, turn) in last_turns(conn, self.asked, &without_turn).await? {
             due.entry(tenant).or_default().last = Some(turn);
         }
-        Ok((due, seen))
+        Ok(due)
     }
 
     /// How many jobs of a tenant behind a gate may start, of so many that want to.
@@ -223,14 +258,14 @@ impl<'c> Claiming<'c> {
         let mut rows = Vec::new();
         for (tenant, want) in wanted {
             let numbers = due.get(tenant).into_iter().flat_map(|found| &found.lines);
-            for line in numbers.map(|(number, _)| &self.lines[*number]) {
+            for (line, since) in numbers.map(|(number, since)| (&self.lines[*number], since)) {
                 let at_most = self.allowed(&line.gate, tenant, *want);
                 if at_most == 0 {
                     continue;
                 }
                 let mut row = Vec::from(line.values());
-                let floor = self.floors.of(line, tenant);
-                row.extend([tenant.as_str().into(), floor.into(), i64::from(at_most).into()]);
+                let floor = since.as_millis().into();
+                row.extend([tenant.as_str().into(), floor, i64::from(at_most).into()]);
                 rows.push(row);
             }
         }

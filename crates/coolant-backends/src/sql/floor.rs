@@ -15,7 +15,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use coolant_core::names::Tenant;
 use coolant_core::time::{Timestamp, millis_up};
 
 use crate::conn::Dialect;
@@ -24,11 +23,16 @@ use crate::sql::waiting::{Line, Piece, Window};
 /// How long a transaction may take from its first look at the clock to its commit.
 const MARGIN: Duration = Duration::from_secs(10);
 /// How long a floor is kept without being looked up from the first entry on.
-const KEPT: Duration = Duration::from_secs(5);
+pub(crate) const KEPT: Duration = Duration::from_secs(5);
 /// How long a tenant without a waiting job is remembered: until a vacuum has been there.
 const EMPTY_FOR: Duration = Duration::from_secs(600);
 /// Floors that are remembered; with more, all are forgotten.
 const MOST: usize = 20_000;
+
+/// The highest that a floor may be.
+pub(crate) fn highest_floor(now: Timestamp) -> i64 {
+    now.as_millis().saturating_sub(millis_up(MARGIN))
+}
 
 #[derive(Debug)]
 struct Floor {
@@ -93,7 +97,7 @@ impl Floors {
         if !self.are_kept {
             return;
         }
-        let highest = now.as_millis().saturating_sub(millis_up(MARGIN));
+        let highest = highest_floor(now);
         let due_at_least = due_at.map_or(highest, |due_at| due_at.min(highest));
         let of_line = self.of.entry(line.clone()).or_default();
         let asked_from = piece.known.as_ref().filter(|(known, _)| known == tenant).map(|(_, from)| *from);
@@ -115,12 +119,6 @@ impl Floors {
         if self.count > MOST {
             self.forget();
         }
-    }
-
-    /// The floor of a tenant in a line: none of its pending jobs is due before it.
-    pub(crate) fn of(&self, line: &Line, tenant: &Tenant) -> i64 {
-        let known = self.of.get(line).and_then(|of_line| of_line.get(tenant.as_str()));
-        known.map_or(i64::MIN, |floor| floor.due_at)
     }
 
     /// Forgets them all: after a rollback, jobs that this lane had claimed are pending again.

@@ -8,6 +8,7 @@ pub(crate) mod codec;
 pub(crate) mod counters;
 pub(crate) mod documents;
 pub(crate) mod examine;
+pub(crate) mod few;
 pub(crate) mod floor;
 pub(crate) mod jobs;
 pub(crate) mod last_turns;
