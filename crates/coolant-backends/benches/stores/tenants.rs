@@ -22,14 +22,17 @@ struct State {
     name: &'static str,
     due: usize,
     later: usize,
+    /// Whether more is due than one claim takes.
+    backlog: bool,
 }
 
-const STATES: [State; 5] = [
-    State { name: "1 tenant", due: 1, later: 0 },
-    State { name: "100 tenants", due: 100, later: 0 },
-    State { name: "5 000 tenants", due: 5000, later: 0 },
-    State { name: "1 tenant behind 5 000 with later jobs", due: 1, later: 5000 },
-    State { name: "5 000 tenants with later jobs alone", due: 0, later: 5000 },
+const STATES: [State; 6] = [
+    State { name: "1 tenant", due: 1, later: 0, backlog: true },
+    State { name: "100 tenants", due: 100, later: 0, backlog: true },
+    State { name: "5 000 tenants", due: 5000, later: 0, backlog: true },
+    State { name: "5 000 with later jobs alone", due: 0, later: 5000, backlog: false },
+    State { name: "1 behind 5 000 with later jobs, no backlog", due: 1, later: 5000, backlog: false },
+    State { name: "1 behind 5 000 with later jobs, a backlog", due: 1, later: 5000, backlog: true },
 ];
 
 /// Measures all states, each in a store of its own, and prints the table.
@@ -40,9 +43,10 @@ pub(crate) async fn compare(name: &str, place: &mut Place, settings: &Settings) 
         let (store, _) = place.store().await;
         work::submit_of_each(&store, &named("a-later", state.later), FEW, LATER).await;
         for max in [1, 10] {
-            let due = named("due", state.due);
-            let jobs = (max * MOST).div_ceil(due.len().max(1));
-            work::submit_of_each(&store, &due, jobs, Duration::ZERO).await;
+            if state.backlog {
+                let jobs = (max * MOST).div_ceil(state.due);
+                work::submit_of_each(&store, &named("due", state.due), jobs, Duration::ZERO).await;
+            }
             let times = latencies(settings.span(), || claim(&store, max, state)).await;
             table.put(&format!("claim of {max}: p50 / p99"), both(&times));
         }
@@ -58,6 +62,9 @@ fn named(prefix: &str, count: usize) -> Vec<Tenant> {
 /// Gives how long the claim took.
 async fn claim(store: &SqlStore, max: usize, state: &State) -> Duration {
     if state.due > 0 {
+        if !state.backlog {
+            work::submit_of_each(store, &named("due", state.due), max, Duration::ZERO).await;
+        }
         return claim_and_settle(store, max).await;
     }
     let (claimed, took) = timed(store.claim(work::request(max))).await;
