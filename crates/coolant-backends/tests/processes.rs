@@ -7,13 +7,12 @@ mod support;
 use std::sync::Arc;
 
 use coolant_backends::{Options, SqlStore};
-use coolant_core::job::{JobId, LeaseToken};
-use coolant_core::lifecycle::Event;
+use coolant_core::job::JobId;
 use coolant_core::process::{Burial, Process, ProcessId, ProcessStore};
-use coolant_core::store::{ClaimRequest, JobChange, Store};
+use coolant_core::store::{ClaimRequest, Store};
 use support::beside_another;
 use support::database::Raw;
-use support::jobs::{claim_of, job};
+use support::jobs::{claim_of, job, succeed};
 use uuid::Uuid;
 
 const ID: ProcessId = ProcessId(Uuid::from_u128(1));
@@ -100,16 +99,15 @@ fn a_process_renews_its_row_also_while_its_lane_waits() {
         store.renew_process(ID).await.unwrap();
         let id = claimed(&store, 1).await[0];
         raw.say("BEGIN; SELECT 1 FROM jobs FOR UPDATE").await;
-        let event = Event::Renew { token: LeaseToken(1), progress: None };
-        let beating = Arc::clone(&store);
-        let beat = tokio::spawn(async move { beating.apply(vec![JobChange::new(id, event)]).await });
+        let settling = Arc::clone(&store);
+        let settle = tokio::spawn(async move { settling.apply(vec![succeed(id)]).await });
         raw.until_somebody_waits().await;
         let before = row(&store).await.renewed_at;
         while row(&store).await.renewed_at == before {
             store.renew_process(ID).await.unwrap();
         }
-        assert!(!beat.is_finished(), "the one lane waits all the time");
+        assert!(!settle.is_finished(), "the one lane waits all the time");
         raw.say("ROLLBACK").await;
-        beat.await.unwrap().unwrap()[0].as_ref().unwrap();
+        settle.await.unwrap().unwrap()[0].as_ref().unwrap();
     });
 }
