@@ -38,7 +38,7 @@ use crate::sql::claim::Memory;
 use crate::sql::counters::Tally;
 use crate::sql::permits::Asking;
 use crate::sql::upstreams::{Dealings, Needs};
-use crate::sql::{apply, claim, ledger, operation, permits, submit, upstreams};
+use crate::sql::{apply, blocked, claim, ledger, operation, permits, submit, upstreams};
 use crate::stuck::Held;
 use crate::{hints, postgres};
 
@@ -351,7 +351,9 @@ impl Lane {
         for (request, response) in requests.iter().zip(&mut responses) {
             match request {
                 Request::Sweep(limit) => {
-                    *response = Some(Response::Swept(apply::sweep(conn, *limit, now).await?));
+                    let ended = apply::sweep(conn, *limit, now).await?;
+                    let waited_out = blocked::sweep(conn, limit.saturating_sub(ended), now).await?;
+                    *response = Some(Response::Swept(ended + waited_out));
                     permits::sweep(conn, *limit, now).await?;
                 }
                 Request::Count(counts) => {

@@ -117,6 +117,13 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: "",
         postgres: "",
     },
+    Migration {
+        number: 16,
+        name: "blocked",
+        shared: include_str!("../migrations/0016_blocked.sql"),
+        sqlite: include_str!("../migrations/0016_blocked.sqlite.sql"),
+        postgres: include_str!("../migrations/0016_blocked.postgres.sql"),
+    },
 ];
 
 /// Locks out other migrating processes on PostgreSQL: "coolant" in ASCII.

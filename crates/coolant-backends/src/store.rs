@@ -9,7 +9,7 @@ mod schedules;
 mod upstreams;
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -37,7 +37,7 @@ use crate::conn::Conn;
 use crate::hints::{self, Hints};
 use crate::postgres::Purpose;
 use crate::sql::upstreams::Dealings;
-use crate::sql::{ahead, examine, jobs, operation, retention, stats};
+use crate::sql::{ahead, blocked, examine, jobs, operation, retention, stats};
 use crate::{Address, migrate, postgres, sqlite};
 
 /// How a store is opened.
@@ -400,6 +400,18 @@ impl Store for SqlStore {
             async move {
                 let now = clock.now(conn).await?;
                 stats::list(conn, &filter, page, now).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    async fn blocked(&self, ids: &[JobId]) -> StoreResult<BTreeSet<JobId>> {
+        let (ids, clock) = (ids.to_vec(), self.clock.clone());
+        self.read(move |conn| {
+            async move {
+                let now = clock.now(conn).await?;
+                blocked::of(conn, &ids, now).await
             }
             .boxed()
         })

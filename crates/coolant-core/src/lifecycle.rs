@@ -69,6 +69,7 @@ pub fn on(job: &Job, event: &Event, now: Timestamp) -> Result<Transition, Refusa
         Event::Discard => discard(job, now),
         Event::HolderDied { token } => holder_died(job, *token, now),
         Event::Sweep => sweep(job, now),
+        Event::Blocked { since, failure } => blocked(job, *since, failure, now),
     }
 }
 
@@ -364,6 +365,21 @@ fn sweep(job: &Job, now: Timestamp) -> Result<Transition, Refusal> {
         _ => {}
     }
     if change.job.state == job.state { unchanged() } else { Ok(change.answer(Answer::Ended)) }
+}
+
+/// A job waits for what is closed from its own instant on, or from the closing, whichever is later. A running
+/// one does not wait.
+fn blocked(job: &Job, since: Timestamp, failure: &Failure, now: Timestamp) -> Result<Transition, Refusal> {
+    match job.state {
+        JobState::Pending { visible_at, .. }
+            if visible_at.max(since).plus(job.spec.policy.max_wait) <= now =>
+        {
+            let mut change = Change::of(job, now);
+            change.give_up_waiting_for(failure.clone());
+            Ok(change.answer(Answer::Ended))
+        }
+        _ => Ok(Transition { job: job.clone(), ended: None, answer: Answer::Already }),
+    }
 }
 
 /// Whether the end of its lease would be the end of the job.

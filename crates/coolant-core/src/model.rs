@@ -194,6 +194,10 @@ impl Store for ModelStore {
         Ok(self.state().list(filter, page, Self::now(self)))
     }
 
+    async fn blocked(&self, ids: &[JobId]) -> StoreResult<BTreeSet<JobId>> {
+        Ok(self.state().blocked(ids, Self::now(self)))
+    }
+
     async fn attempts(&self, job_id: JobId) -> StoreResult<Vec<Attempt>> {
         Ok(self
             .state()

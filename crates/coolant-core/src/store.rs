@@ -13,7 +13,7 @@
 mod dlq;
 mod stats;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -309,7 +309,8 @@ pub trait Store: ScheduleStore + LockStore + ProcessStore + LedgerStore + Upstre
     /// that it holds up no other lease. Any other change waits for a while.
     async fn apply(&self, changes: Vec<JobChange>) -> StoreResult<Vec<Result<Applied, Refusal>>>;
 
-    /// Ends what time has ended (`Event::Sweep`): this many jobs at most. Gives how many it changed.
+    /// Ends what time has ended (`Event::Sweep`), and what has waited too long for an upstream or a budget
+    /// (`Event::Blocked`): this many jobs at most. Gives how many it changed.
     async fn sweep(&self, limit: u32) -> StoreResult<u32>;
 
     /// Forgets what was kept long enough (`Retention::is_over`): of each kind this many at most. Gives how
@@ -325,6 +326,11 @@ pub trait Store: ScheduleStore + LockStore + ProcessStore + LedgerStore + Upstre
 
     /// A page of jobs, newest first: by id, descending.
     async fn list(&self, filter: &JobFilter, page: Page) -> StoreResult<Vec<JobRecord>>;
+
+    /// Those of these jobs that something outside them keeps from starting although their instant has come: an
+    /// upstream that they name is closed or has spent its budget, their tenant has (and they name an upstream),
+    /// or another job holds their lock key. [`Store::list`] filters phases by the same rule.
+    async fn blocked(&self, ids: &[JobId]) -> StoreResult<BTreeSet<JobId>>;
 
     /// Every attempt of a job, oldest first.
     async fn attempts(&self, job_id: JobId) -> StoreResult<Vec<Attempt>>;

@@ -21,6 +21,7 @@
 //! are kept (the store behind [`UpstreamStore`]).
 
 mod admit;
+mod blockage;
 mod breaker;
 mod bucket;
 mod desk;
@@ -32,6 +33,7 @@ mod store;
 use std::time::Duration;
 
 pub use admit::{Ask, BreakerNow, Denial, Denied, Live, Party, admit, close, settle};
+pub use blockage::Blockage;
 pub use breaker::{Allowance, Breaker, BreakerState, Closure, Report, Starter};
 pub use bucket::Bucket;
 pub use desk::{Desk, TenantRecord, UpstreamRecord};

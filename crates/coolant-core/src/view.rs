@@ -44,7 +44,17 @@ impl Phase {
         Self::Cancelled,
     ];
 
-    /// The phase of a job.
+    /// The phase of a job. `is_blocked` says whether something outside it keeps it from starting
+    /// (`Store::blocked`); only the phase of a job whose instant has come depends on that.
+    #[must_use]
+    pub fn given(job: &Job, is_blocked: bool, now: Timestamp) -> Self {
+        match Self::of(job, now) {
+            Self::Waiting if is_blocked => Self::Blocked,
+            phase => phase,
+        }
+    }
+
+    /// The phase of a job as the job alone shows it.
     #[must_use]
     pub fn of(job: &Job, now: Timestamp) -> Self {
         match &job.state {

@@ -365,6 +365,26 @@ fn a_pending_job_past_its_expiry_ends_and_a_running_one_may_finish() {
 }
 
 #[test]
+fn a_job_that_was_never_claimed_waits_for_what_is_closed_as_long_as_it_may() {
+    let closed = |since| Event::Blocked { since: at(since), failure: failure(RateLimited) };
+    let patient = || Story::of(job_with(|spec| spec.policy.max_wait = secs(100)));
+    // From its own instant on, or from the closing.
+    for (since, end) in [(-500, 100), (0, 100), (70, 170)] {
+        let story = patient().answered(end - 1, &closed(since), &Answer::Already);
+        let story = story.answered(end, &closed(since), &Answer::Ended).failed_as("LLM_RATE_LIMIT");
+        assert_eq!(story.job.state, JobState::Failed { at: at(end), reopen: Reopen::From(at(end + 300)) });
+        assert_eq!(story.last.ended, None, "no attempt was under way");
+        story.then(end + 300, &reopen()).answered(end + 399, &closed(since), &Answer::Already);
+    }
+    // One that waits for itself, runs, or has ended, does not wait for what is closed.
+    let cooling = patient().then(0, &claim()).then(0, &fail(1, Network)).pending_until(5);
+    let cooling = cooling.answered(4, &closed(-500), &Answer::Already);
+    cooling.answered(104, &closed(-500), &Answer::Already).answered(105, &closed(-500), &Answer::Ended);
+    let running = patient().then(0, &claim()).answered(500, &closed(-500), &Answer::Already);
+    running.then(500, &succeed(1)).answered(900, &closed(-500), &Answer::Already);
+}
+
+#[test]
 fn an_expired_job_that_an_operator_insists_on_runs_once_more() {
     let story = Story::of(job_with(|spec| spec.expires_at = Some(at(50)))).then(60, &Event::Sweep);
     let story = story.then(70, &forced()).answered(71, &Event::Sweep, &Answer::Already);

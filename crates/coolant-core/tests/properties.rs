@@ -26,6 +26,7 @@ enum Roll {
     Discard,
     HolderDied(i64),
     Sweep,
+    Blocked(i64),
 }
 
 fn roll() -> impl Strategy<Value = Roll> {
@@ -43,6 +44,7 @@ fn roll() -> impl Strategy<Value = Roll> {
         1 => Just(Roll::Discard),
         1 => back().prop_map(Roll::HolderDied),
         3 => Just(Roll::Sweep),
+        2 => (0_i64..200_000).prop_map(Roll::Blocked),
     ]
 }
 
@@ -73,6 +75,9 @@ impl Roll {
             Self::Discard => Event::Discard,
             Self::HolderDied(back) => Event::HolderDied { token: token(newest(back)) },
             Self::Sweep => Event::Sweep,
+            Self::Blocked(since) => {
+                Event::Blocked { since: at(since), failure: failure(FailureClass::Overloaded) }
+            }
         }
     }
 }

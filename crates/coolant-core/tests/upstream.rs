@@ -286,6 +286,45 @@ fn a_budget_reserves_and_settles() {
     assert!(!books.meter.is_exhausted(&books.limits, at(86_400)));
 }
 
+/// The last second before midnight is `at(86_399)`.
+#[test]
+fn a_window_that_spans_midnight_resets_normally() {
+    let budget_per_day = Money::from_usd(1.0);
+    let limits = Limits { budget_per_day, requests: rate(60, Per::Minute), ..Limits::default() };
+    let mut books = Books::of(limits);
+    // A burst of six in the last half minute of the day, and all the money.
+    for n in 0..6 {
+        assert_eq!(books.ask(&ask(0, 0.1), at(86_370)), Ok(()), "call {n}");
+    }
+    let (denial, wait) = books.ask(&ask(0, 0.1), at(86_370)).unwrap_err();
+    assert_eq!((denial, wait), (Denial::RateLimited, Some(secs(1))));
+    for n in 0..6 {
+        books.settle(Money::from_usd(0.1).unwrap(), cost(if n == 0 { 0.5 } else { 0.1 }), at(86_372));
+    }
+    let (denial, wait) = books.ask(&ask(0, 0.1), at(86_398)).unwrap_err();
+    assert_eq!((denial, wait), (Denial::BudgetExhausted, Some(secs(2))), "until midnight and no longer");
+    // A new day has its money, and the rate goes on as in any other minute: one burst, then one a second.
+    let mut begun = Vec::new();
+    for tenth in 0..100 {
+        let now = Timestamp::from_millis(86_400_000 + tenth * 100);
+        if books.ask(&ask(0, 0.01), now).is_ok() {
+            begun.push(tenth);
+        }
+    }
+    assert_eq!(begun[..6], [0, 1, 2, 3, 4, 5]);
+    assert_eq!(begun.len(), 6 + 9);
+    assert_eq!(books.meter.spent_today(at(86_409)), Money::default());
+    assert_eq!(books.meter.used_this_minute(at(86_409)), (15, 0), "those of yesterday are not among them");
+    // A call that is settled after midnight is spent on the day on which it ended.
+    books.settle(Money::from_usd(0.01).unwrap(), cost(0.25), at(86_410));
+    assert_eq!(books.meter.spent_today(at(86_410)), Money::from_usd(0.25).unwrap());
+    assert_eq!(
+        books.meter.spent_today(at(86_399)),
+        Money::default(),
+        "a clock that is set back finds nothing"
+    );
+}
+
 #[test]
 fn an_estimate_that_never_fits_is_no_matter_of_waiting() {
     let limits =

@@ -5,11 +5,14 @@ use coolant_core::ledger::{LedgerBy, LedgerFilter, LedgerPage, LedgerRow, Ledger
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::money::{Money, Usage};
 use coolant_core::names::{JobType, Queue};
+use coolant_core::store::JobChange;
 use coolant_core::time::{DAY_MS, date_of};
+use coolant_core::upstream::{PermitRequest, PermitSettlement};
 use serde_json::json;
 use uuid::Uuid;
 
 use super::Subject;
+use super::calls::{ask, ok};
 use super::kit::*;
 
 fn everything() -> Usage {
@@ -114,6 +117,86 @@ pub(super) async fn a_step_that_is_paid_again_was_wasted_before(s: Subject) {
     s.done(id(1), succeed(3)).await;
     let sums = s.sums(LedgerBy::JobType).await;
     assert_eq!((sums[0].cost.as_nanos(), sums[0].wasted.as_nanos()), (17, 7), "the job and the ledger agree");
+}
+
+pub(super) async fn a_settled_call_that_nothing_keeps_is_wasted_with_its_attempt(s: Subject) {
+    s.running(job_with(1, |spec| spec.policy.max_lost = 9)).await;
+    let settle = async |n: u32, attempt: i64, step: Option<&str>, nanos: i64| {
+        let job = Some((id(1), token(attempt)));
+        let request = PermitRequest { job, step: step.map(str::to_owned), ..ask(n, None, 0.0) };
+        s.permit(request).await.unwrap();
+        let usage = Usage { cost: Some(Money::from_nanos(nanos)), ..Usage::default() };
+        s.settle(PermitSettlement { usage, ..ok(n, 0.0) }).await.unwrap();
+    };
+    settle(1, 1, Some("a"), 1).await;
+    settle(2, 1, Some("b"), 20).await;
+    s.apply(id(1), step_of(1, "a", Vec::new())).await.unwrap();
+    assert_eq!(s.waste(1).await.1, 0, "the attempt runs, and may keep all of it");
+    // Lost: a later attempt gets back what `a` gave, and nothing else.
+    s.advance(30);
+    let again = s.claim_one().await;
+    assert_eq!(again.record.job.usage.wasted.as_nanos(), 20, "the next worker is told so");
+    assert_eq!(s.waste(1).await, (21, 20, vec![false, true]));
+    let attempts = s.store.attempts(id(1)).await.unwrap();
+    let wasted = |n: usize| attempts[n].usage.wasted.as_nanos();
+    assert_eq!((wasted(0), wasted(1)), (20, 0));
+    assert_eq!(s.stats().await.wasted.as_nanos(), 20);
+    // A step that was there before does not keep what is paid for it once more, unless it is saved once more.
+    settle(4, 2, Some("a"), 4000).await;
+    settle(5, 2, Some("b"), 50_000).await;
+    s.apply(id(1), step_of(2, "b", Vec::new())).await.unwrap();
+    // A call that names no step is believed to be of one that was saved.
+    settle(6, 2, None, 600_000).await;
+    s.advance(30);
+    assert_eq!(s.claim_one().await.record.job.usage.wasted.as_nanos(), 4020);
+    settle(7, 3, None, 300).await;
+    s.advance(30);
+    assert_eq!(s.claim_one().await.record.job.usage.wasted.as_nanos(), 4320, "nothing was saved");
+    // A result keeps everything.
+    settle(8, 4, None, 7_000_000).await;
+    s.done(id(1), succeed(4)).await;
+    assert_eq!(s.waste(1).await.1, 4320);
+    let sums = s.sums(LedgerBy::JobType).await;
+    assert_eq!(
+        (sums[0].cost.as_nanos(), sums[0].wasted.as_nanos()),
+        (7_654_321, 4320),
+        "and the ledger agrees"
+    );
+}
+
+pub(super) async fn what_an_attempt_settled_is_wasted_however_it_ends_without_a_result(s: Subject) {
+    let pay = |step: &str| Event::Pay { token: token(1), step: Some(step.into()), usage: vec![paid(7)] };
+    let ends = [
+        fail(1, NETWORK),
+        fail(1, FailureClass::InvalidRequest),
+        defer(1, 10),
+        release(1),
+        Event::Succeed { token: token(1), result: json!(0), usage: Vec::new() },
+    ];
+    for (n, end) in (1..).zip(ends) {
+        s.running(job(n)).await;
+        // All in one call, and the step is saved only after its call is paid.
+        let step = step_of(1, "kept", Vec::new());
+        let changes = [pay("lost"), pay("kept"), step, end.clone()];
+        let answers = s.apply_all(changes.map(|event| JobChange::new(id(n), event)).into()).await;
+        let told = answers.iter().map(|answer| answer.as_ref().unwrap().job.usage.wasted.as_nanos());
+        let expected = if matches!(end, Event::Succeed { .. }) { 0 } else { 7 };
+        assert_eq!(told.collect::<Vec<_>>(), [0, 0, 0, expected], "{end:?}");
+        assert_eq!((s.waste(n).await.0, s.waste(n).await.1), (14, expected), "{end:?}");
+        // What was put back must not be claimed with the next job.
+        s.apply(id(n), Event::Cancel).await.ok();
+    }
+    // A worker that runs out of time, and one that is told of a cancel.
+    s.running(job_with(8, |spec| spec.policy.timeout = secs(10))).await;
+    s.apply(id(8), pay("lost")).await.unwrap();
+    s.advance(10);
+    s.apply(id(8), renew(1)).await.unwrap();
+    assert_eq!(s.waste(8).await.1, 7);
+    s.running(job(9)).await;
+    s.apply(id(9), pay("lost")).await.unwrap();
+    s.done(id(9), Event::Cancel).await;
+    s.apply(id(9), renew(1)).await.unwrap();
+    assert_eq!(s.waste(9).await.1, 7);
 }
 
 pub(super) async fn calls_of_no_job_are_booked_once(s: Subject) {

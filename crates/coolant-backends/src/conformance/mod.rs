@@ -17,6 +17,7 @@
 //! sleeps, looks at a wall clock, or expects its store to be alone on a server: only to be empty.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a case ends where it goes wrong")]
 
+mod blocked;
 mod calls;
 mod change;
 mod claim;
@@ -175,6 +176,8 @@ cases! { $
         everything_about_a_paid_call_comes_back,
         a_call_of_no_use_is_wasted_also_within_a_step,
         a_step_that_is_paid_again_was_wasted_before,
+        a_settled_call_that_nothing_keeps_is_wasted_with_its_attempt,
+        what_an_attempt_settled_is_wasted_however_it_ends_without_a_result,
         calls_of_no_job_are_booked_once,
         the_ledger_comes_newest_first_in_pages_without_gaps,
         every_filter_of_the_ledger_filters,
@@ -253,6 +256,13 @@ cases! { $
         a_call_that_was_cut_short_is_booked_and_says_nothing_of_its_upstream,
         a_call_that_was_not_sent_costs_nothing_and_counts_in_a_row,
         a_step_tells_the_upstream_of_its_call_what_is_left;
+    blocked:
+        the_phase_that_is_shown_is_the_phase_that_is_found,
+        what_waits_too_long_for_an_upstream_ends_with_its_code,
+        a_wait_begins_with_the_closing_and_lasts_through_probes,
+        what_waits_too_long_for_money_is_given_up,
+        what_waits_too_long_is_given_up_a_few_at_a_time,
+        a_tenant_out_of_money_leaves_a_claim_to_the_others;
     odd:
         odd_text_comes_back_as_it_was,
         a_megabyte_comes_back_as_it_was,

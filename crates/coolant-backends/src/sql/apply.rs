@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use coolant_core::job::{Job, JobId, LeaseToken, Outcome, Status};
+use coolant_core::job::{Job, JobId, LeaseToken, Status};
 use coolant_core::ledger::LedgerEntry;
 use coolant_core::lifecycle::{AttemptEnd, Event, Refusal, Transition, bars, check_lease, needs_lock, on};
 use coolant_core::money::{Money, Usage, UsageTotals};
@@ -33,29 +33,30 @@ pub(crate) struct Effects {
     results: Vec<Vec<Value>>,
     ledger: Vec<Vec<Value>>,
     superseded: Vec<(JobId, String, i64)>,
+    /// Attempts that ended without a result, of jobs that have paid.
+    resultless: Vec<(JobId, i64)>,
     audit: Vec<AuditEntry>,
 }
 
 impl Effects {
     /// Takes over what was decided about a job.
-    pub(crate) fn add(&mut self, before: &Job, transition: &Transition, now: Timestamp) -> StoreResult<()> {
-        self.add_of_attempt(before, transition, transition.job.counters.claims, now)
-    }
-
-    /// The same where the calls are those of that attempt, which may not be the newest.
-    fn add_of_attempt(
+    pub(crate) fn add(
         &mut self,
         before: &Job,
+        event: &Event,
         transition: &Transition,
-        attempt: i64,
         now: Timestamp,
     ) -> StoreResult<()> {
         let (job, was) = (&transition.job, before.version);
         if job.usage != before.usage {
-            let used = self.used.entry((job.id, attempt)).or_default();
+            let used = self.used.entry((job.id, transition.attempt(event))).or_default();
             *used = used.plus(&job.usage.less(&before.usage));
         }
-        if let Some(AttemptEnd { number, outcome, error }) = &transition.ended {
+        if let Some(end) = &transition.ended {
+            if !end.keeps_calls() && job.usage.calls > 0 {
+                self.resultless.push((job.id, end.number));
+            }
+            let AttemptEnd { number, outcome, error } = end;
             self.ended.push(vec![
                 job.id.to_string().into(),
                 (*number).into(),
@@ -114,7 +115,7 @@ impl Effects {
     /// What an event carries besides its decision.
     fn carry(&mut self, event: &Event, transition: &Transition, now: Timestamp) -> StoreResult<()> {
         let job = &transition.job;
-        let kept = transition.ended.as_ref().is_none_or(|end| end.outcome == Outcome::Succeeded);
+        let kept = transition.ended.as_ref().is_none_or(AttemptEnd::keeps_calls);
         match event {
             Event::SaveStep { token, name, output, usage } => {
                 let output = to_json(output)?;
@@ -158,8 +159,14 @@ impl Effects {
         }
     }
 
-    /// Writes everything.
-    pub(crate) async fn save(self, conn: &mut Conn) -> StoreResult<()> {
+    /// Writes everything. Gives what attempts had paid for that ended without a result, and that no step of
+    /// theirs keeps: it is added to the waste of their jobs.
+    pub(crate) async fn save(mut self, conn: &mut Conn) -> StoreResult<Wasted> {
+        ledger::waste(conn, std::mem::take(&mut self.superseded)).await?;
+        ledger::insert(conn, std::mem::take(&mut self.ledger)).await?;
+        save_steps(conn, std::mem::take(&mut self.steps)).await?;
+        // Once the calls and the steps of this very group are there.
+        let wasted = self.waste(conn).await?;
         let changed: Vec<_> = self.changed.into_values().collect();
         jobs::save(conn, &changed).await?;
         lines::note(conn, self.reopened).await?;
@@ -180,18 +187,6 @@ impl Effects {
         )
         .await?;
         save_usage(conn, self.used).await?;
-        ledger::waste(conn, self.superseded).await?;
-        ledger::insert(conn, self.ledger).await?;
-        conn.execute_rows(
-            "INSERT INTO steps (job_id, name, bytes, output, finished_at, attempt) \
-             SELECT id, name, bytes, output, at, number FROM {rows} WHERE true \
-             ON CONFLICT (job_id, name) DO UPDATE SET bytes = excluded.bytes, output = excluded.output, \
-             finished_at = excluded.finished_at, attempt = excluded.attempt",
-            &[],
-            STEP,
-            self.steps.into_values().collect(),
-        )
-        .await?;
         conn.execute_rows(
             "INSERT INTO job_results (job_id, result) SELECT id, result FROM {rows}",
             &[],
@@ -199,8 +194,35 @@ impl Effects {
             self.results,
         )
         .await?;
-        operation::write_audit(conn, self.audit).await
+        operation::write_audit(conn, self.audit).await?;
+        Ok(wasted)
     }
+
+    async fn waste(&mut self, conn: &mut Conn) -> StoreResult<Wasted> {
+        let mut wasted = Wasted::new();
+        for (id, attempt, cost) in ledger::waste_unkept(conn, &self.resultless).await? {
+            let used = self.used.entry((id, attempt)).or_default();
+            used.wasted = used.wasted.plus(cost);
+            if let Some((job, _)) = self.changed.get_mut(&id) {
+                job.usage.wasted = job.usage.wasted.plus(cost);
+            }
+            let of_job = wasted.entry(id).or_default();
+            *of_job = of_job.plus(cost);
+        }
+        Ok(wasted)
+    }
+}
+
+/// Money by the job that it was wasted for.
+pub(crate) type Wasted = BTreeMap<JobId, Money>;
+
+async fn save_steps(conn: &mut Conn, steps: BTreeMap<(JobId, String), Vec<Value>>) -> StoreResult<()> {
+    let text = "INSERT INTO steps (job_id, name, bytes, output, finished_at, attempt) \
+                SELECT id, name, bytes, output, at, number FROM {rows} WHERE true \
+                ON CONFLICT (job_id, name) DO UPDATE SET bytes = excluded.bytes, output = excluded.output, \
+                finished_at = excluded.finished_at, attempt = excluded.attempt";
+    conn.execute_rows(text, &[], STEP, steps.into_values().collect()).await?;
+    Ok(())
 }
 
 const BEGUN: Columns<'_> = &[
@@ -301,6 +323,7 @@ pub(crate) async fn apply(
     let mut saved = steps_of_changes(conn, changes).await?;
     let mut effects = Effects::default();
     let mut answers = Vec::with_capacity(changes.len());
+    let mut ends = BTreeMap::new();
     for JobChange { job_id, event, audit } in changes {
         let Some(job) = found.get(job_id) else {
             answers.push(Err(if held.contains(job_id) { Refusal::Busy } else { Refusal::NotFound }));
@@ -316,7 +339,10 @@ pub(crate) async fn apply(
             }
             Ok(mut transition) => {
                 effects.supersede(*job_id, event, &mut saved, &mut transition);
-                effects.add_of_attempt(job, &transition, attempt_of(event, &transition), now)?;
+                effects.add(job, event, &transition, now)?;
+                if transition.ended.is_some() {
+                    ends.insert(*job_id, answers.len());
+                }
                 if transition.job.version == job.version {
                     pay_all_the_same(&mut effects, &mut found, *job_id, event, now)?;
                 } else {
@@ -336,7 +362,7 @@ pub(crate) async fn apply(
             }
         }
     }
-    effects.save(conn).await?;
+    tell_waste(&mut answers, &ends, &effects.save(conn).await?);
     Ok(answers)
 }
 
@@ -364,6 +390,15 @@ async fn take_in_hand(conn: &mut Conn, changes: &[&JobChange]) -> StoreResult<In
     Ok(InHand { jobs, held })
 }
 
+/// Adds what is known to be wasted only when all is written to the answers from those on by which attempts ended.
+fn tell_waste(answers: &mut [Result<Applied, Refusal>], ends: &BTreeMap<JobId, usize>, wasted: &Wasted) {
+    for (id, cost) in wasted {
+        let since = ends.get(id).copied().unwrap_or(answers.len());
+        let of_job = answers[since..].iter_mut().flatten().filter(|applied| applied.job.id == *id);
+        of_job.for_each(|applied| applied.job.usage.wasted = applied.job.usage.wasted.plus(*cost));
+    }
+}
+
 /// The event with those of its calls that are still to be booked.
 fn with_its_permits<'e>(
     event: &'e Event,
@@ -378,14 +413,6 @@ fn with_its_permits<'e>(
     Cow::Owned(event)
 }
 
-/// The attempt whose calls an event carries: of a late payment not always the newest.
-fn attempt_of(event: &Event, transition: &Transition) -> i64 {
-    match event {
-        Event::Pay { token, .. } => token.0,
-        _ => transition.job.counters.claims,
-    }
-}
-
 /// A change that is not made may carry calls whose permits were settled by it just now.
 fn pay_all_the_same(
     effects: &mut Effects,
@@ -398,7 +425,7 @@ fn pay_all_the_same(
     let Some(job) = found.get(&id) else { return Ok(()) };
     let pay = Event::Pay { token, step, usage };
     if let Ok(transition) = on(job, &pay, now) {
-        effects.add_of_attempt(job, &transition, token.0, now)?;
+        effects.add(job, &pay, &transition, now)?;
         effects.carry(&pay, &transition, now)?;
         found.insert(id, transition.job);
     }
@@ -468,7 +495,7 @@ pub(crate) async fn sweep(conn: &mut Conn, limit: u32, now: Timestamp) -> StoreR
         if let Ok(transition) = on(&job, &Event::Sweep, now)
             && transition.job.version != job.version
         {
-            effects.add(&job, &transition, now)?;
+            effects.add(&job, &Event::Sweep, &transition, now)?;
             ended += 1;
         }
     }

@@ -306,7 +306,7 @@ impl<'c> Claiming<'c> {
             let Some(mut record) = records.remove(id) else { continue };
             let event = Event::Claim { worker: self.request.worker.clone(), lease: self.request.lease };
             let Ok(transition) = on(&record.job, &event, now) else { continue };
-            effects.add(&record.job, &transition, now)?;
+            effects.add(&record.job, &event, &transition, now)?;
             record.job = transition.job;
             if let Answer::Claimed(lease) = transition.answer {
                 let starter = Starter::Job { id: *id, token: lease.token };
@@ -315,7 +315,11 @@ impl<'c> Claiming<'c> {
             }
         }
         self.begin_attempts(&mut effects, &claimed, turns);
-        effects.save(conn).await?;
+        // What a lost attempt paid for in vain is known only now.
+        for (id, cost) in effects.save(conn).await? {
+            let of_job = claimed.iter_mut().map(|claimed| &mut claimed.record.job).filter(|job| job.id == id);
+            of_job.for_each(|job| job.usage.wasted = job.usage.wasted.plus(cost));
+        }
         Ok(claimed)
     }
 

@@ -61,6 +61,7 @@ pub(crate) const JOB_COLUMNS: Columns<'_> = &[
     ("reopen", Kind::Text),
     ("reopen_at", Kind::Int),
     ("lock_until", Kind::Int),
+    ("max_wait_ms", Kind::Int),
     ("claims", Kind::Int),
     ("executions", Kind::Int),
     ("tries", Kind::Int),
@@ -130,6 +131,7 @@ pub(crate) fn encode(job: &Job) -> StoreResult<Vec<Value>> {
     row.extend(encode_state(job));
     row.extend([
         at(lifecycle::locked_until(job)),
+        millis_up(spec.policy.max_wait).into(),
         counters.claims.into(),
         i64::from(counters.executions).into(),
         i64::from(counters.tries).into(),
@@ -212,6 +214,7 @@ pub(crate) fn decode(row: &mut Row) -> StoreResult<Job> {
     let status = Status::parse(&status).ok_or_else(|| StoreError::Broken(format!("status `{status}`")))?;
     let columns = StateColumns::read(row)?;
     let _lock_until = row.maybe_int()?;
+    let _max_wait_ms = row.int()?;
     let counters = decode_counters(row)?;
     let last_error: Option<Failure> = from_maybe_json(row.maybe_text()?)?;
     let _error_code = row.maybe_text()?;

@@ -114,6 +114,29 @@ pub(crate) async fn waste(conn: &mut Conn, steps: Vec<(JobId, String, i64)>) -> 
     Ok(())
 }
 
+/// Marks the calls of attempts, each (job, attempt), that no step which the attempt saved keeps. A call that names
+/// no step counts as one of whichever it saved. Gives what each of them cost.
+pub(crate) async fn waste_unkept(
+    conn: &mut Conn,
+    attempts: &[(JobId, i64)],
+) -> StoreResult<Vec<(JobId, i64, Money)>> {
+    let columns = &[("job_id", Kind::Text), ("attempt", Kind::Int)];
+    let rows = attempts.iter().map(|(id, attempt)| vec![id.to_string().into(), (*attempt).into()]);
+    let text = "UPDATE ledger SET wasted = 1 {from_rows} WHERE ledger.job_id = r.job_id \
+                AND ledger.attempt = r.attempt AND ledger.wasted = 0 AND NOT EXISTS (SELECT 1 FROM steps t \
+                WHERE t.job_id = ledger.job_id AND t.attempt = ledger.attempt \
+                AND (ledger.step IS NULL OR t.name = ledger.step)) \
+                RETURNING ledger.job_id, ledger.attempt, ledger.cost_nanos";
+    let marked = conn.query_rows(text, &[], columns, rows.collect()).await?;
+    marked
+        .into_iter()
+        .map(|mut row| {
+            let (id, attempt) = (job_id(&row.text()?)?, row.int()?);
+            Ok((id, attempt, Money::from_nanos(row.maybe_int()?.unwrap_or_default())))
+        })
+        .collect()
+}
+
 /// What [`entry`] reads; the type of a row of before comes from its job.
 const READ: &str = "l.id, l.job_id, coalesce(l.job_type, (SELECT j.job_type FROM jobs j WHERE j.id = l.job_id)), \
     l.attempt, l.step, l.tenant, l.at, l.wasted, l.upstream, l.provider, l.asked_model, l.model, \
@@ -208,6 +231,12 @@ pub(crate) async fn page(
     filter: &LedgerFilter,
     page: LedgerPage,
 ) -> StoreResult<Vec<LedgerRow>> {
+    let (text, params) = page_question(filter, page);
+    let rows = conn.query(&text, &params).await?;
+    rows.into_iter().map(|mut row| entry(&mut row)).collect()
+}
+
+fn page_question(filter: &LedgerFilter, page: LedgerPage) -> (String, Vec<Value>) {
     let mut conditions = Conditions::of(filter);
     if let Some((at, id)) = page.before {
         // A condition on the time alone first: it is what the index finds.
@@ -221,8 +250,7 @@ pub(crate) async fn page(
         conditions.text(),
         conditions.params.len()
     );
-    let rows = conn.query(&text, &conditions.params).await?;
-    rows.into_iter().map(|mut row| entry(&mut row)).collect()
+    (text, conditions.params)
 }
 
 /// The entries added up.
@@ -271,4 +299,26 @@ pub(crate) async fn sums(
 
 fn date(day: &str) -> StoreResult<String> {
     day.parse().map(date_of).map_err(|_| StoreError::Broken(format!("`{day}` is no day")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::plan;
+
+    #[test]
+    fn sqlite_reads_a_page_by_the_index_of_what_is_asked_for() {
+        let all = LedgerFilter::default;
+        let tenant = Some(Tenant::default());
+        let filters = [
+            (all(), "ledger_by_time"),
+            (LedgerFilter { upstream: Some("u".into()), ..all() }, "ledger_by_upstream (upstream=?)"),
+            (LedgerFilter { tenant, ..all() }, "ledger_by_tenant (tenant=?)"),
+        ];
+        for (filter, index) in filters {
+            let (text, params) = page_question(&filter, LedgerPage { limit: 10, before: None });
+            let plan = plan::of(&text, params.len(), &[]);
+            assert!(plan.contains(index), "{filter:?}: {plan}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod ahead;
 pub(crate) mod apply;
+pub(crate) mod blocked;
 pub(crate) mod claim;
 pub(crate) mod codec;
 pub(crate) mod counters;
@@ -18,6 +19,8 @@ pub(crate) mod locks;
 pub(crate) mod lost;
 pub(crate) mod operation;
 pub(crate) mod permits;
+#[cfg(test)]
+pub(crate) mod plan;
 pub(crate) mod processes;
 pub(crate) mod retention;
 pub(crate) mod schedules;

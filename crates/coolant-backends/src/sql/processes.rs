@@ -77,10 +77,11 @@ async fn end_leases(conn: &mut Conn, id: &Value, limit: u32, now: Timestamp) -> 
     let mut ended = 0;
     for (id, job) in jobs::load_locked(conn, &tokens.keys().copied().collect()).await? {
         if let Some(&token) = tokens.get(&id)
-            && let Ok(transition) = on(&job, &Event::HolderDied { token }, now)
+            && let event = (Event::HolderDied { token })
+            && let Ok(transition) = on(&job, &event, now)
             && transition.job.version != job.version
         {
-            effects.add(&job, &transition, now)?;
+            effects.add(&job, &event, &transition, now)?;
             ended += 1;
         }
     }

@@ -11,6 +11,7 @@ use coolant_core::time::{Timestamp, millis_up};
 use coolant_core::view::{Phase, without_particulars};
 
 use crate::conn::{Conn, Dialect, Value};
+use crate::sql::blocked::Closed;
 use crate::sql::codec::{from_maybe_json, job_id};
 use crate::sql::{counters, jobs};
 
@@ -29,7 +30,16 @@ impl Conditions {
         self.text.push_str(&condition.replace("{}", &number));
     }
 
-    fn of(filter: &JobFilter, now: Timestamp, dialect: Dialect) -> Self {
+    /// What a filter asks for. A phase may depend on what is closed, which is read first.
+    async fn of(conn: &mut Conn, filter: &JobFilter, now: Timestamp) -> StoreResult<Self> {
+        let closed = match filter.phase {
+            Some(Phase::Waiting | Phase::Blocked) => Closed::read(conn, now).await?,
+            _ => Closed::default(),
+        };
+        Ok(Self::given(&closed, filter, now, conn.dialect()))
+    }
+
+    fn given(closed: &Closed, filter: &JobFilter, now: Timestamp, dialect: Dialect) -> Self {
         let mut all = Self { text: "true".into(), params: Vec::new() };
         let JobFilter {
             status,
@@ -48,7 +58,7 @@ impl Conditions {
             all.text.push_str(&format!(" AND j.status = '{}'", status.as_str()));
         }
         if let Some(phase) = phase {
-            all.and_phase(*phase, now);
+            all.and_phase(*phase, closed, now);
         }
         let equal = [
             ("j.job_type", job_type),
@@ -81,23 +91,29 @@ impl Conditions {
         all
     }
 
-    fn and_phase(&mut self, phase: Phase, now: Timestamp) {
-        let text = match phase {
-            Phase::Waiting => "j.status = 'PENDING' AND j.due_at <= {}",
-            Phase::Scheduled => "j.status = 'PENDING' AND j.wait = 'start' AND j.due_at > {}",
-            Phase::Cooling => "j.status = 'PENDING' AND j.wait = 'cooling' AND j.due_at > {}",
-            Phase::Blocked => "j.status = 'PENDING' AND j.wait = 'deferred' AND j.due_at > {}",
-            Phase::Running => "j.status = 'RUNNING'",
-            Phase::Succeeded => "j.status = 'SUCCEEDED'",
-            Phase::DeadLettered => "j.status = 'FAILED' AND j.reopen <> 'discarded'",
-            Phase::Discarded => "j.status = 'FAILED' AND j.reopen = 'discarded'",
-            Phase::Cancelled => "j.status = 'CANCELLED'",
-        };
-        if text.contains("{}") {
-            self.and(text, now.as_millis());
-        } else {
-            self.text.push_str(" AND ");
-            self.text.push_str(text);
+    fn and_phase(&mut self, phase: Phase, closed: &Closed, now: Timestamp) {
+        match phase {
+            Phase::Waiting => {
+                self.and("j.status = 'PENDING' AND j.due_at <= {}", now.as_millis());
+                let blocked = closed.condition(now, &mut self.params);
+                self.text.push_str(&format!(" AND NOT {blocked}"));
+            }
+            Phase::Blocked => {
+                let blocked = closed.condition(now, &mut self.params);
+                let put_back = "(j.wait = 'deferred' AND j.due_at > {})";
+                self.and(&format!("j.status = 'PENDING' AND ({blocked} OR {put_back})"), now.as_millis());
+            }
+            Phase::Scheduled => {
+                self.and("j.status = 'PENDING' AND j.wait = 'start' AND j.due_at > {}", now.as_millis());
+            }
+            Phase::Cooling => {
+                self.and("j.status = 'PENDING' AND j.wait = 'cooling' AND j.due_at > {}", now.as_millis());
+            }
+            Phase::Running => self.text.push_str(" AND j.status = 'RUNNING'"),
+            Phase::Succeeded => self.text.push_str(" AND j.status = 'SUCCEEDED'"),
+            Phase::DeadLettered => self.text.push_str(" AND j.status = 'FAILED' AND j.reopen <> 'discarded'"),
+            Phase::Discarded => self.text.push_str(" AND j.status = 'FAILED' AND j.reopen = 'discarded'"),
+            Phase::Cancelled => self.text.push_str(" AND j.status = 'CANCELLED'"),
         }
     }
 }
@@ -121,7 +137,7 @@ pub(crate) async fn list(
     page: Page,
     now: Timestamp,
 ) -> StoreResult<Vec<JobRecord>> {
-    let mut conditions = Conditions::of(filter, now, conn.dialect());
+    let mut conditions = Conditions::of(conn, filter, now).await?;
     let id = listed_by(filter);
     if let Some(before) = page.before {
         conditions.and(&format!("{id} < {{}}"), before.to_string());
@@ -150,7 +166,7 @@ pub(crate) async fn dlq_groups(
     now: Timestamp,
 ) -> StoreResult<Vec<DlqGroup>> {
     let filter = JobFilter { phase: Some(Phase::DeadLettered), ..filter.clone() };
-    let mut conditions = Conditions::of(&filter, now, conn.dialect());
+    let mut conditions = Conditions::of(conn, &filter, now).await?;
     conditions.params.push(GROUPED_JOBS.into());
     let text = format!(
         "SELECT j.id, j.job_type, j.error_code, j.last_error, j.finished_at, j.cost_nanos FROM jobs j \

@@ -121,9 +121,9 @@ pub(crate) async fn load(conn: &mut Conn, needs: &Needs, now: Timestamp) -> Stor
 /// Keeps what has changed on the desk.
 pub(crate) async fn save(conn: &mut Conn, loaded: Loaded, now: Timestamp) -> StoreResult<()> {
     let Loaded { mut desk, before, marked, marked_tenants } = loaded;
+    desk.settle_down(now);
     let mut rows = Vec::new();
-    for (name, upstream) in &mut desk.upstreams {
-        upstream.breaker.settle_down(now);
+    for (name, upstream) in &desk.upstreams {
         let care = upstream.needs_care(now);
         let same = before
             .upstreams
@@ -144,9 +144,8 @@ pub(crate) async fn save(conn: &mut Conn, loaded: Loaded, now: Timestamp) -> Sto
                 WHERE upstreams.name = r.name";
     conn.execute_rows(text, &[], columns, rows).await?;
     let mut rows = Vec::new();
-    for (name, breaker) in &mut desk.credentials {
-        breaker.settle_down(now);
-        if before.credentials.get(name) != Some(&*breaker) {
+    for (name, breaker) in &desk.credentials {
+        if before.credentials.get(name) != Some(breaker) {
             let care = i64::from(breaker.needs_care());
             rows.push(vec![name.as_str().into(), to_json(breaker)?.into(), care.into()]);
         }
@@ -187,12 +186,16 @@ pub(crate) async fn make(conn: &mut Conn, names: &BTreeSet<Upstream>) -> StoreRe
 }
 
 /// `$n, $n+1, …` for a list of so many, after the first `before` parameters; `NULL` for none.
-fn list(count: usize, before: usize) -> String {
+pub(crate) fn list(count: usize, before: usize) -> String {
     match count {
         0 => "NULL".to_owned(),
         _ => (1..=count).map(|n| format!("${}", before + n)).collect::<Vec<_>>().join(", "),
     }
 }
+
+/// That a claim has to look at an upstream `u`.
+const NEEDS_CARE: &str =
+    "(u.needs_care = 1 OR u.credential IN (SELECT c.name FROM credentials c WHERE c.needs_care = 1))";
 
 const UPSTREAM_COLUMNS: &str = "u.name, u.settings, u.breaker, u.meter";
 
@@ -208,13 +211,11 @@ async fn locked_upstreams(
     conn: &mut Conn,
     needs: &Needs,
 ) -> StoreResult<(BTreeMap<Upstream, UpstreamRecord>, BTreeSet<Upstream>)> {
-    let care =
-        "OR u.needs_care = 1 OR u.credential IN (SELECT c.name FROM credentials c WHERE c.needs_care = 1)";
+    let care = if needs.all_that_need_care { format!("OR {NEEDS_CARE}") } else { String::new() };
     let text = format!(
-        "SELECT {UPSTREAM_COLUMNS}, u.needs_care FROM upstreams u WHERE u.name IN ({}) {} \
+        "SELECT {UPSTREAM_COLUMNS}, u.needs_care FROM upstreams u WHERE u.name IN ({}) {care} \
          ORDER BY u.name {{lock}}",
         list(needs.upstreams.len(), 0),
-        if needs.all_that_need_care { care } else { "" },
     );
     let params: Vec<Value> = needs.upstreams.iter().map(|name| name.as_str().into()).collect();
     let (mut found, mut marked) = (BTreeMap::new(), BTreeSet::new());
@@ -394,10 +395,10 @@ fn upstream_now(
     UpstreamNow { name, settings, breaker, credential, meter, live, now }
 }
 
-/// Whether a breaker may let through now what it did not before.
-pub(crate) async fn stir(conn: &mut Conn, now: Timestamp) -> StoreResult<bool> {
+/// All that need care, as they are. Locks nothing, and does not ask what is in flight.
+pub(crate) async fn that_need_care(conn: &mut Conn) -> StoreResult<Desk> {
     let mut desk = Desk::default();
-    let text = format!("SELECT {UPSTREAM_COLUMNS} FROM upstreams u WHERE u.needs_care = 1");
+    let text = format!("SELECT {UPSTREAM_COLUMNS} FROM upstreams u WHERE {NEEDS_CARE}");
     for mut row in conn.query(&text, &[]).await? {
         let (name, record) = upstream_row(&mut row)?;
         desk.upstreams.insert(name, record);
@@ -405,6 +406,17 @@ pub(crate) async fn stir(conn: &mut Conn, now: Timestamp) -> StoreResult<bool> {
     for mut row in conn.query("SELECT name, breaker FROM credentials WHERE needs_care = 1", &[]).await? {
         desk.credentials.insert(name(Credential::parse(row.text()?))?, from_json(&row.text()?)?);
     }
+    let text = "SELECT tenant, limits, meter FROM tenant_limits WHERE needs_care = 1";
+    for mut row in conn.query(text, &[]).await? {
+        let (tenant, record) = tenant_row(&mut row)?;
+        desk.tenants.insert(tenant, record);
+    }
+    Ok(desk)
+}
+
+/// Whether a breaker may let through now what it did not before.
+pub(crate) async fn stir(conn: &mut Conn, now: Timestamp) -> StoreResult<bool> {
+    let mut desk = that_need_care(conn).await?;
     if desk == Desk::default() {
         return Ok(false);
     }
@@ -446,7 +458,8 @@ pub(crate) async fn set_tenant(
 ) -> StoreResult<Option<TenantNow>> {
     let params: [Value; 3] =
         [tenant.as_str().into(), to_json(limits)?.into(), to_json(&Meter::default())?.into()];
-    let text = "INSERT INTO tenant_limits (tenant, limits, meter, needs_care) VALUES ($1, $2, $3, 0) \
+    // Looked at by the next claim: a budget of nothing is spent from the first.
+    let text = "INSERT INTO tenant_limits (tenant, limits, meter, needs_care) VALUES ($1, $2, $3, 1) \
                 ON CONFLICT (tenant) DO UPDATE SET limits = excluded.limits, needs_care = 1";
     conn.execute(text, &params).await?;
     self::tenant(conn, tenant, now).await

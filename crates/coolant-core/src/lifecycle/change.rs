@@ -104,6 +104,11 @@ impl Change {
         let failure = told.unwrap_or_else(|| {
             Failure::new(FailureClass::Overloaded, "UPSTREAM_CLOSED", "waited too long for its upstream")
         });
+        self.give_up_waiting_for(failure);
+    }
+
+    /// The same where it is known what stayed closed.
+    pub(super) fn give_up_waiting_for(&mut self, failure: Failure) {
         self.give_up(failure, self.after_cooldown());
     }
 

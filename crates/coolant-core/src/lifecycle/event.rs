@@ -98,6 +98,13 @@ pub enum Event {
     },
     /// Time has passed.
     Sweep,
+    /// Something that it needs has let no job start since then, and still does not.
+    Blocked {
+        /// Since when.
+        since: Timestamp,
+        /// What the job ends with if it has waited too long.
+        failure: Failure,
+    },
 }
 
 impl Event {
@@ -215,6 +222,18 @@ pub struct Transition {
     pub answer: Answer,
 }
 
+impl Transition {
+    /// The attempt that what this event paid for, or wasted, belongs to: of a late payment not always the newest.
+    #[must_use]
+    pub fn attempt(&self, event: &Event) -> i64 {
+        match (event, &self.ended) {
+            (Event::Pay { token, .. }, _) => token.0,
+            (_, Some(end)) => end.number,
+            (_, None) => self.job.counters.claims,
+        }
+    }
+}
+
 /// How an attempt ended, for its row in the history.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttemptEnd {
@@ -224,4 +243,13 @@ pub struct AttemptEnd {
     pub outcome: Outcome,
     /// Why, if not by success.
     pub error: Option<Failure>,
+}
+
+impl AttemptEnd {
+    /// Whether its result keeps what it paid for. What an attempt paid for that has none is wasted, but for the
+    /// calls of those steps that it saved.
+    #[must_use]
+    pub const fn keeps_calls(&self) -> bool {
+        matches!(self.outcome, Outcome::Succeeded)
+    }
 }

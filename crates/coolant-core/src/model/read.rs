@@ -1,27 +1,55 @@
 //! The calls that only look.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Row, State};
-use crate::job::{Job, JobId, JobRecord, JobState, Outcome, Status, Step};
+use crate::job::{Job, JobId, JobRecord, JobSpec, JobState, Outcome, Status, Step};
+use crate::lifecycle::{Event, bars};
 use crate::money::Money;
 use crate::names::{Queue, Tenant};
 use crate::store::{Counter, DlqGroup, JobFilter, Page, Saved, Stats};
 use crate::time::Timestamp;
 use crate::turns::{jobs_ahead, rank_of};
+use crate::upstream::Blockage;
 use crate::view::{Phase, without_particulars};
 
 /// Groups of the dead-letter queue that are given at most.
 const MAX_GROUPS: usize = 500;
 
 impl State {
+    /// The upstreams and the tenant that let a job not start, what has done so for the longest first of each.
+    pub(super) fn blockages(&self, job: &Job, now: Timestamp) -> Vec<Blockage> {
+        let JobSpec { upstreams, tenant, .. } = &*job.spec;
+        if upstreams.is_empty() {
+            return Vec::new();
+        }
+        let desk = &self.upstreams.desk;
+        let closed = desk.blocked_upstreams(now);
+        let closed =
+            closed.into_iter().filter(|(name, _)| upstreams.contains(name)).map(|(_, blockage)| blockage);
+        let spent = desk.blocked_tenants(now).remove(tenant);
+        closed.min_by_key(|blockage| blockage.since).into_iter().chain(spent).collect()
+    }
+
+    fn is_blocked(&self, job: &Job, now: Timestamp) -> bool {
+        let is_due = job.status() == Status::Pending && job.visible_at().is_some_and(|at| at <= now);
+        let claim = Event::Claim { worker: String::new(), lease: None };
+        let held = || self.rows.values().any(|other| bars(other.job(), job, &claim, now).is_some());
+        is_due && (!self.blockages(job, now).is_empty() || held())
+    }
+
+    pub(super) fn blocked(&self, ids: &[JobId], now: Timestamp) -> BTreeSet<JobId> {
+        let known = ids.iter().filter_map(|id| self.rows.get(id)).map(Row::job);
+        known.filter(|job| self.is_blocked(job, now)).map(|job| job.id).collect()
+    }
+
     pub(super) fn list(&self, filter: &JobFilter, page: Page, now: Timestamp) -> Vec<JobRecord> {
         let older = |id: &JobId| page.before.is_none_or(|before| *id < before);
         let newest_first = self.rows.iter().rev().filter(|(id, _)| older(id)).map(|(_, row)| row);
         newest_first
-            .filter(|row| matches(filter, row.job(), now))
+            .filter(|row| self.matches(filter, row.job(), now))
             .take(page.limit as usize)
             .map(|row| row.record.clone())
             .collect()
@@ -120,7 +148,7 @@ impl State {
 
     pub(super) fn dlq_groups(&self, filter: &JobFilter, now: Timestamp) -> Vec<DlqGroup> {
         let mut groups: BTreeMap<(String, String, String), DlqGroup> = BTreeMap::new();
-        let dead = |job: &&Job| Phase::of(job, now) == Phase::DeadLettered && matches(filter, job, now);
+        let dead = |job: &&Job| Phase::of(job, now) == Phase::DeadLettered && self.matches(filter, job, now);
         for job in self.rows.values().map(Row::job).filter(dead) {
             let (Some(error), Some(at)) = (&job.last_error, job.finished_at) else { continue };
             let message = without_particulars(&error.message);
@@ -146,6 +174,24 @@ impl State {
         groups.truncate(MAX_GROUPS);
         groups
     }
+
+    /// Whether everything holds that the filter sets.
+    fn matches(&self, filter: &JobFilter, job: &Job, now: Timestamp) -> bool {
+        let spec = &job.spec;
+        let is = |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|wanted| wanted == text);
+        let code = job.last_error.as_ref().map_or("", |failure| &failure.code);
+        let key = spec.idempotency_key.as_ref().map_or("", |key| key.as_str());
+        filter.status.is_none_or(|status| job.status() == status)
+            && filter.phase.is_none_or(|phase| Phase::given(job, self.is_blocked(job, now), now) == phase)
+            && is(&filter.job_type, spec.job_type.as_str())
+            && is(&filter.queue, spec.queue.as_str())
+            && is(&filter.tenant, spec.tenant.as_str())
+            && filter.tag.as_ref().is_none_or(|(name, value)| spec.tags.get(name) == Some(value))
+            && is(&filter.error_code, code)
+            && is(&filter.idempotency_key, key)
+            && filter.created_after.is_none_or(|at| job.created_at >= at)
+            && filter.created_before.is_none_or(|at| job.created_at < at)
+    }
 }
 
 /// The value that 95 of 100 do not exceed, by nearest rank.
@@ -153,22 +199,4 @@ fn nearest_rank_95(mut durations: Vec<Duration>) -> Option<Duration> {
     durations.sort_unstable();
     let rank = (durations.len() * 95).div_ceil(100);
     rank.checked_sub(1).and_then(|index| durations.get(index)).copied()
-}
-
-/// Whether everything holds that the filter sets.
-fn matches(filter: &JobFilter, job: &Job, now: Timestamp) -> bool {
-    let spec = &job.spec;
-    let is = |wanted: &Option<String>, text: &str| wanted.as_ref().is_none_or(|wanted| wanted == text);
-    let code = job.last_error.as_ref().map_or("", |failure| &failure.code);
-    let key = spec.idempotency_key.as_ref().map_or("", |key| key.as_str());
-    filter.status.is_none_or(|status| job.status() == status)
-        && filter.phase.is_none_or(|phase| Phase::of(job, now) == phase)
-        && is(&filter.job_type, spec.job_type.as_str())
-        && is(&filter.queue, spec.queue.as_str())
-        && is(&filter.tenant, spec.tenant.as_str())
-        && filter.tag.as_ref().is_none_or(|(name, value)| spec.tags.get(name) == Some(value))
-        && is(&filter.error_code, code)
-        && is(&filter.idempotency_key, key)
-        && filter.created_after.is_none_or(|at| job.created_at >= at)
-        && filter.created_before.is_none_or(|at| job.created_at < at)
 }

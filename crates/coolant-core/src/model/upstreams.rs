@@ -67,6 +67,7 @@ impl State {
         let living: BTreeSet<_> =
             breakers.filter_map(Breaker::prober).filter(|prober| self.lives(*prober, now)).collect();
         let desk = &mut self.upstreams.desk;
+        desk.settle_down(now);
         desk.living = living;
         for (name, live) in upstreams {
             desk.upstreams.entry(name).or_default().live = live;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::{Row, State};
 use crate::fingerprint::Fingerprint;
-use crate::job::{Attempt, JobId, JobRecord, JobState, LeaseToken, Outcome, Reopen, Step};
+use crate::job::{Attempt, JobId, JobRecord, JobState, LeaseToken, Reopen, Step};
 use crate::ledger::LedgerEntry;
-use crate::lifecycle::{Answer, Event, Refusal, Transition, bars, check_lease, on};
+use crate::lifecycle::{Answer, AttemptEnd, Event, Refusal, Transition, bars, check_lease, on};
 use crate::money::{Money, Usage, UsageTotals};
 use crate::names::{LockKey, Queue, Tenant};
 use crate::retention::{Retention, before};
@@ -16,7 +16,7 @@ use crate::store::{
 };
 use crate::time::Timestamp;
 use crate::turns::{Given, Kind, Share, Waiting, rank_of};
-use crate::upstream::Starter;
+use crate::upstream::{Blockage, Starter};
 use uuid::Uuid;
 
 impl State {
@@ -205,6 +205,7 @@ impl State {
             }
         };
         supersede(row, &event, &mut transition);
+        waste_unkept(row, &mut transition);
         let applied = Applied { job: transition.job.clone(), answer: transition.answer.clone() };
         if transition.answer == Answer::Already {
             self.pay_all_the_same(job_id, &event, now);
@@ -240,8 +241,14 @@ impl State {
             if changed == limit {
                 break;
             }
-            let swept = self.apply(JobChange::new(id, Event::Sweep), now);
-            changed += u32::from(swept.is_ok_and(|applied| applied.answer != Answer::Already));
+            let blocked = self.blockages(self.rows[&id].job(), now);
+            let blocked = blocked.iter().map(Blockage::event);
+            // Each until one has ended the job.
+            let has_ended = std::iter::once(Event::Sweep).chain(blocked).any(|event| {
+                let swept = self.apply(JobChange::new(id, event), now);
+                swept.is_ok_and(|applied| applied.answer != Answer::Already)
+            });
+            changed += u32::from(has_ended);
         }
         changed
     }
@@ -320,8 +327,16 @@ fn repeated_step(row: &Row, event: &Event) -> Option<Answer> {
 impl Row {
     fn save(&mut self, transition: Transition, event: Event, now: Timestamp) {
         let spent = difference(transition.job.usage, self.job().usage);
+        if let Some(attempt) = self.attempts.get_mut(&transition.attempt(&event)) {
+            attempt.usage = sum(attempt.usage, spent);
+        }
         self.record.job = transition.job;
-        let ended = transition.ended.as_ref().map(|end| end.outcome);
+        let kept = transition.ended.as_ref().is_none_or(AttemptEnd::keeps_calls);
+        if let Some(end) = transition.ended.as_ref().filter(|_| !kept) {
+            let Self { ledger, steps, .. } = self;
+            let unkept = ledger.iter_mut().filter(|entry| is_unkept(entry, steps, end.number));
+            unkept.for_each(|entry| entry.wasted = true);
+        }
         if let Some(end) = transition.ended
             && let Some(attempt) = self.attempts.get_mut(&end.number)
         {
@@ -341,18 +356,17 @@ impl Row {
             };
             self.attempts.insert(attempt.number, attempt);
         }
-        let kept = ended.is_none_or(|outcome| outcome == Outcome::Succeeded);
-        self.keep(event, now, spent, kept);
+        self.keep(event, now, kept);
     }
 
     /// What an event brings along: a step, a result, paid calls.
-    fn keep(&mut self, event: Event, now: Timestamp, spent: UsageTotals, kept: bool) {
+    fn keep(&mut self, event: Event, now: Timestamp, kept: bool) {
         match event {
             Event::SaveStep { token, name, output, usage } => {
                 for entry in self.ledger.iter_mut().filter(|entry| is_superseded(entry, &name, token)) {
                     entry.wasted = true;
                 }
-                self.book(token, Some(&name), usage, now, spent, true);
+                self.book(token, Some(&name), usage, now, true);
                 let bytes = output.to_string().len() as u64;
                 let step = Step { name, bytes, finished_at: now, attempt: token.0, output: Some(output) };
                 self.steps.insert(step.name.clone(), step);
@@ -361,14 +375,14 @@ impl Row {
                 if matches!(self.job().state, JobState::Succeeded { .. }) {
                     self.record.result = Some(result);
                 }
-                self.book(token, None, usage, now, spent, kept);
+                self.book(token, None, usage, now, kept);
             }
             Event::Fail { token, usage, .. } | Event::Defer { token, usage, .. } => {
-                self.book(token, None, usage, now, spent, kept);
+                self.book(token, None, usage, now, kept);
             }
             Event::Pay { token, step, usage } => {
                 let kept = check_lease(self.job(), token).is_ok();
-                self.book(token, step.as_ref(), usage, now, spent, kept);
+                self.book(token, step.as_ref(), usage, now, kept);
             }
             _ => {}
         }
@@ -380,7 +394,6 @@ impl Row {
         step: Option<&String>,
         calls: Vec<Usage>,
         now: Timestamp,
-        spent: UsageTotals,
         kept: bool,
     ) {
         let (job_id, tenant) = (self.job().id, self.job().spec.tenant.clone());
@@ -395,9 +408,6 @@ impl Row {
             wasted: usage.is_wasted(kept),
             usage: usage.booked(),
         }));
-        if let Some(attempt) = self.attempts.get_mut(&token.0) {
-            attempt.usage = sum(attempt.usage, spent);
-        }
     }
 }
 
@@ -411,6 +421,22 @@ fn supersede(row: &Row, event: &Event, transition: &mut Transition) {
     let Event::SaveStep { token, name, .. } = event else { return };
     let again = row.ledger.iter().filter(|entry| !entry.wasted && is_superseded(entry, name, *token));
     let cost = again.fold(Money::default(), |sum, entry| sum.plus(entry.usage.cost.unwrap_or_default()));
+    transition.job.usage.wasted = transition.job.usage.wasted.plus(cost);
+}
+
+/// Whether an entry is of that attempt and of no step that it saved. A call that names no step counts as one of
+/// whichever it saved.
+fn is_unkept(entry: &LedgerEntry, steps: &BTreeMap<String, Step>, attempt: i64) -> bool {
+    let is_its = |step: &Step| entry.step.as_ref().is_none_or(|name| *name == step.name);
+    let is_kept = steps.values().any(|step| step.attempt == attempt && is_its(step));
+    !entry.wasted && entry.attempt == attempt && !is_kept
+}
+
+/// Adds to the job's waste what an attempt paid for that ends without a result, and no step of it keeps.
+fn waste_unkept(row: &Row, transition: &mut Transition) {
+    let Some(end) = transition.ended.as_ref().filter(|end| !end.keeps_calls()) else { return };
+    let unkept = row.ledger.iter().filter(|entry| is_unkept(entry, &row.steps, end.number));
+    let cost = unkept.fold(Money::default(), |sum, entry| sum.plus(entry.usage.cost.unwrap_or_default()));
     transition.job.usage.wasted = transition.job.usage.wasted.plus(cost);
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::admit::{Ask, Denied, Live, Party, admit, close, settle};
+use super::blockage::Blockage;
 use super::breaker::{Allowance, Breaker, Closure, Report, Starter};
 use super::limits::{Limits, UpstreamSettings};
 use super::meter::{Meter, end_of_day};
@@ -150,6 +151,43 @@ impl Desk {
         of(&upstream.breaker)
             .and(credential.map_or(Allowance::Any, of))
             .and(money(upstream.meter.is_exhausted(&upstream.settings.limits, now), now))
+    }
+
+    /// The upstreams on the desk that let no job start, each with what has done so for the longest.
+    #[must_use]
+    pub fn blocked_upstreams(&self, now: Timestamp) -> BTreeMap<&Upstream, Blockage> {
+        let blocked = |(name, upstream)| Some((name, self.blockage_of(name, upstream, now)?));
+        self.upstreams.iter().filter_map(blocked).collect()
+    }
+
+    fn blockage_of(&self, name: &Upstream, upstream: &UpstreamRecord, now: Timestamp) -> Option<Blockage> {
+        let UpstreamRecord { settings, breaker, meter, .. } = upstream;
+        let credential = settings.credential.as_ref().and_then(|it| self.credentials.get(it));
+        let closed = std::iter::once(breaker)
+            .chain(credential)
+            .filter_map(|breaker| Blockage::by_breaker(name, breaker, now));
+        let spent = Blockage::by_budget(&format!("upstream `{name}`"), meter, &settings.limits, now);
+        closed.chain(spent).min_by_key(|blockage| blockage.since)
+    }
+
+    /// The tenants on the desk that let none of their jobs that name an upstream start.
+    #[must_use]
+    pub fn blocked_tenants(&self, now: Timestamp) -> BTreeMap<&Tenant, Blockage> {
+        let blocked = |(name, tenant): (_, &TenantRecord)| {
+            let whose = format!("tenant `{name}`");
+            Some((name, Blockage::by_budget(&whose, &tenant.meter, &tenant.limits, now)?))
+        };
+        self.tenants.iter().filter_map(blocked).collect()
+    }
+
+    /// Notes what time alone has changed.
+    pub fn settle_down(&mut self, now: Timestamp) {
+        for upstream in self.upstreams.values_mut() {
+            upstream.breaker.settle_down(now);
+            upstream.meter.notice(&upstream.settings.limits, now);
+        }
+        self.credentials.values_mut().for_each(|breaker| breaker.settle_down(now));
+        self.tenants.values_mut().for_each(|tenant| tenant.meter.notice(&tenant.limits, now));
     }
 
     /// A job that names these upstreams was claimed.

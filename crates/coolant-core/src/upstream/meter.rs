@@ -33,6 +33,8 @@ pub struct Meter {
     pub(super) rest_until: Option<Timestamp>,
     day: i64,
     spent: Money,
+    /// Since when the budget is spent, as it was noticed.
+    spent_since: Option<Timestamp>,
     minute: i64,
     minute_requests: u64,
     minute_tokens: u64,
@@ -59,6 +61,19 @@ impl Meter {
     #[must_use]
     pub fn is_exhausted(&self, limits: &Limits, now: Timestamp) -> bool {
         limits.budget_per_day.is_some_and(|budget| self.spent_today(now) >= budget)
+    }
+
+    /// Since when it is spent, if it is: within the day, as each day has money again. Now, if nobody noticed
+    /// before.
+    pub(super) fn exhausted_since(&self, limits: &Limits, now: Timestamp) -> Option<Timestamp> {
+        let never_has_any = limits.budget_per_day == Some(Money::default());
+        let lasts = |since: &Timestamp| never_has_any || day_of(*since) == day_of(now);
+        self.is_exhausted(limits, now).then(|| self.spent_since.filter(lasts).unwrap_or(now))
+    }
+
+    /// Remembers since when the budget is spent.
+    pub(super) fn notice(&mut self, limits: &Limits, now: Timestamp) {
+        self.spent_since = self.exhausted_since(limits, now);
     }
 
     /// How long until a call of so many tokens may begin by the rates; zero if it may now.
@@ -101,6 +116,7 @@ impl Meter {
         self.minute_tokens = self.minute_tokens.saturating_sub(estimated).saturating_add(used);
         self.spent = self.spent_today(now).plus(cost);
         self.day = day_of(now);
+        self.notice(limits, now);
     }
 
     fn turn_minute(&mut self, now: Timestamp) {

@@ -1,5 +1,6 @@
 //! Stores with one deliberate bug each.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -180,6 +181,10 @@ impl Store for Mutant {
 
     async fn list(&self, filter: &JobFilter, page: Page) -> StoreResult<Vec<JobRecord>> {
         self.inner.list(filter, page).await
+    }
+
+    async fn blocked(&self, ids: &[JobId]) -> StoreResult<BTreeSet<JobId>> {
+        self.inner.blocked(ids).await
     }
 
     async fn attempts(&self, job_id: JobId) -> StoreResult<Vec<Attempt>> {

@@ -113,7 +113,7 @@ pub struct JobAt {
     pub record: JobRecord,
     /// The store's time.
     pub now: Timestamp,
-    /// Whether one of its upstreams is closed, or has no money left today, while its turn has come.
+    /// Whether something outside it keeps it from starting although its instant has come: `Store::blocked`.
     pub blocked: bool,
 }
 
@@ -121,10 +121,14 @@ impl JobAt {
     /// Where it stands, for people.
     #[must_use]
     pub fn phase(&self) -> Phase {
-        match Phase::of(&self.record.job, self.now) {
-            Phase::Waiting if self.blocked => Phase::Blocked,
-            phase => phase,
-        }
+        Phase::given(&self.record.job, self.blocked, self.now)
+    }
+
+    /// Whether [`Self::blocked`] is worth asking for.
+    fn may_be_blocked(&self) -> bool {
+        let spec = &self.record.job.spec;
+        let depends = !spec.upstreams.is_empty() || spec.lock_key.is_some();
+        depends && Phase::of(&self.record.job, self.now) == Phase::Waiting
     }
 }
 
@@ -161,9 +165,23 @@ impl Engine {
     }
 
     async fn at_now(&self, record: JobRecord) -> EngineResult<JobAt> {
-        let at = JobAt { record, now: self.parts.store.now().await?, blocked: false };
-        let mut jobs = self.with_upstreams(vec![at.clone()]).await?;
-        Ok(jobs.pop().unwrap_or(at))
+        let mut at = JobAt { record, now: self.parts.store.now().await?, blocked: false };
+        self.mark_blocked([&mut at]).await?;
+        Ok(at)
+    }
+
+    /// Finds out which of these jobs something outside them keeps from starting.
+    async fn mark_blocked(&self, jobs: impl IntoIterator<Item = &mut JobAt>) -> EngineResult<()> {
+        let waiting: Vec<&mut JobAt> = jobs.into_iter().filter(|at| at.may_be_blocked()).collect();
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<JobId> = waiting.iter().map(|at| at.record.job.id).collect();
+        let blocked = self.parts.store.blocked(&ids).await?;
+        for at in waiting {
+            at.blocked = blocked.contains(&at.record.job.id);
+        }
+        Ok(())
     }
 }
 

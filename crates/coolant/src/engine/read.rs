@@ -6,6 +6,7 @@ use coolant_core::job::{Attempt, JobId, Step};
 use coolant_core::names::{Queue, StepName};
 use coolant_core::store::{AuditEntry, JobFilter, Page, Stats};
 use coolant_core::time::Timestamp;
+use coolant_core::view::Phase;
 use futures::Stream;
 
 use super::submit::{seconds, tenant_of, whole};
@@ -89,8 +90,14 @@ impl Engine {
         records.truncate(limit as usize);
         let next = records.last().filter(|_| more).map(|record| record.job.id);
         let now = self.parts.store.now().await?;
-        let jobs = records.into_iter().map(|record| JobAt { record, now, blocked: false }).collect();
-        Ok(JobsPage { items: self.with_upstreams(jobs).await?, next })
+        // A page of one phase shows what it was found by, whatever has opened or closed since.
+        let blocked = filter.phase == Some(Phase::Blocked);
+        let at = |record| JobAt { record, now, blocked };
+        let mut items: Vec<JobAt> = records.into_iter().map(at).collect();
+        if filter.phase.is_none() {
+            self.mark_blocked(&mut items).await?;
+        }
+        Ok(JobsPage { items, next })
     }
 
     /// Every attempt of a job, oldest first.

@@ -116,10 +116,13 @@ impl Engine {
         }
         let now = self.parts.store.now().await?;
         let mut submitted = submitted.into_iter();
-        let answers: Vec<_> = checked
+        let mut answers: Vec<_> = checked
             .into_iter()
             .map(|job| job.and_then(|job| answer(&job, submitted.next().ok_or_else(unanswered)?, now)))
             .collect();
+        // The jobs are taken: that nobody knows what holds them up is no error.
+        let jobs = answers.iter_mut().flatten().map(|answer: &mut SubmitAnswer| &mut answer.job);
+        let _ = self.mark_blocked(jobs).await;
         self.count_replayed(answers.iter().flatten()).await;
         Ok(answers)
     }

@@ -1,11 +1,10 @@
 //! Upstreams, permits and budgets: what users ask of them. What is let through, `coolant_core::upstream` says.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use coolant_core::evidence;
 use coolant_core::failure::{Failure, FailureClass};
-use coolant_core::job::{Job, JobId, LeaseToken, Status};
+use coolant_core::job::{JobId, LeaseToken};
 use coolant_core::money::Money;
 use coolant_core::names::{Credential, StepName, Tenant, Upstream};
 use coolant_core::store::{AuditEntry, StoreError};
@@ -20,7 +19,7 @@ use super::bill::UsageReport;
 use super::classify::{ErrorReport, classify};
 use super::control::checked_reason;
 use super::submit::{seconds, whole};
-use super::{Caller, Engine, EngineError, EngineResult, JobAt};
+use super::{Caller, Engine, EngineError, EngineResult};
 
 /// How long an upstream may be closed by hand.
 const CLOSE_RANGE: std::ops::RangeInclusive<Duration> =
@@ -254,39 +253,6 @@ impl Engine {
         self.parts.bell.ring();
         Ok(settled)
     }
-
-    /// Jobs with whether their upstreams let them start.
-    pub(super) async fn with_upstreams(&self, mut jobs: Vec<JobAt>) -> EngineResult<Vec<JobAt>> {
-        let named: BTreeSet<&Upstream> =
-            jobs.iter().filter(|at| waits_its_turn(&at.record.job, at.now)).flat_map(names_of).collect();
-        if named.is_empty() {
-            return Ok(jobs);
-        }
-        let names: Vec<Upstream> = named.into_iter().cloned().collect();
-        let closed: BTreeMap<Upstream, UpstreamNow> = self
-            .parts
-            .store
-            .upstreams(Some(&names))
-            .await?
-            .into_iter()
-            .filter(|upstream| upstream.is_closed() || is_exhausted(upstream))
-            .map(|upstream| (upstream.name.clone(), upstream))
-            .collect();
-        for at in &mut jobs {
-            let waits = waits_its_turn(&at.record.job, at.now);
-            at.blocked = waits && at.record.job.spec.upstreams.iter().any(|name| closed.contains_key(name));
-        }
-        Ok(jobs)
-    }
-}
-
-fn names_of(at: &JobAt) -> impl Iterator<Item = &Upstream> {
-    at.record.job.spec.upstreams.iter()
-}
-
-/// Whether only its place in the line, or a closed upstream, keeps a job from starting.
-pub(super) fn waits_its_turn(job: &Job, now: Timestamp) -> bool {
-    job.status() == Status::Pending && job.visible_at().is_some_and(|at| at <= now)
 }
 
 /// Whether an upstream's money of today is spent.

@@ -1,6 +1,6 @@
 //! Stores in memory: documents over a map, and a job store that can be made to fail.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -315,6 +315,7 @@ pass_on! {
     jobs(ids: &[JobId]) -> Vec<Option<JobRecord>>;
     by_key(tenant: &Tenant, key: &IdempotencyKey) -> Option<JobRecord>;
     list(filter: &JobFilter, page: Page) -> Vec<JobRecord>;
+    blocked(ids: &[JobId]) -> BTreeSet<JobId>;
     attempts(job_id: JobId) -> Vec<Attempt>;
     steps(job_id: JobId) -> Vec<Step>;
     step(job_id: JobId, name: &str) -> Option<Step>;

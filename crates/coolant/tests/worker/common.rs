@@ -1,7 +1,7 @@
 //! What the worker's tests share: a store that can be watched and made to fail, and handlers that are held
 //! at a point.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -192,6 +192,9 @@ impl Store for Watched {
     }
     async fn list(&self, filter: &JobFilter, page: Page) -> StoreResult<Vec<JobRecord>> {
         self.model.list(filter, page).await
+    }
+    async fn blocked(&self, ids: &[JobId]) -> StoreResult<BTreeSet<JobId>> {
+        self.model.blocked(ids).await
     }
     async fn attempts(&self, job_id: JobId) -> StoreResult<Vec<Attempt>> {
         self.model.attempts(job_id).await
