@@ -1,6 +1,6 @@
 //! A test double of a store that leaves everything but jobs to the store inside it.
 
-/// Implements every part of a store that has nothing to do with jobs for `$double`, by its field `$inner`.
+/// Implements every part of a store that has nothing to do with jobs or upstreams for `$double`, by its field `$inner`.
 macro_rules! forward_parts {
     ($double:ty, $inner:ident) => {
         const _: () = {
@@ -8,15 +8,11 @@ macro_rules! forward_parts {
                 LedgerBy, LedgerFilter, LedgerPage, LedgerRow, LedgerStore, LedgerSum, LooseCall,
             };
             use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
-            use coolant_core::names::{LockName, ScheduleName, Tenant, Upstream};
+            use coolant_core::names::{LockName, ScheduleName, Tenant};
             use coolant_core::process::{Burial, Process, ProcessId, ProcessLock, ProcessStore};
             use coolant_core::schedule::{Schedule, ScheduleStore};
-            use coolant_core::store::{AuditEntry, NewJob, StoreResult};
+            use coolant_core::store::{NewJob, StoreResult};
             use coolant_core::time::Timestamp;
-            use coolant_core::upstream::{
-                Control, Limits, NoPermit, Permit, PermitId, PermitRequest, PermitSettlement, SettledPermit,
-                Spending, TenantNow, UpstreamNow, UpstreamSettings, UpstreamStore,
-            };
 
             #[::async_trait::async_trait]
             impl LedgerStore for $double {
@@ -98,6 +94,22 @@ macro_rules! forward_parts {
                     self.$inner.forget_process(id).await
                 }
             }
+        };
+    };
+}
+pub(crate) use forward_parts;
+
+/// Implements the part of a store that keeps upstreams.
+#[allow(unused_macros, reason = "not every double leaves them alone")]
+macro_rules! forward_upstreams {
+    ($double:ty, $inner:ident) => {
+        const _: () = {
+            use coolant_core::names::{Tenant, Upstream};
+            use coolant_core::store::{AuditEntry, StoreResult};
+            use coolant_core::upstream::{
+                Control, Limits, NoPermit, Permit, PermitId, PermitRequest, PermitSettlement, SettledPermit,
+                Spending, TenantNow, UpstreamNow, UpstreamSettings, UpstreamStore,
+            };
 
             #[::async_trait::async_trait]
             impl UpstreamStore for $double {
@@ -147,4 +159,5 @@ macro_rules! forward_parts {
         };
     };
 }
-pub(crate) use forward_parts;
+#[allow(unused_imports, reason = "not every double leaves them alone")]
+pub(crate) use forward_upstreams;

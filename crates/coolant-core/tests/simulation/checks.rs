@@ -4,15 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use coolant_core::failure::Failure;
-use coolant_core::job::{JobId, JobRecord, JobState, Status};
+use coolant_core::job::{Attempt, JobId, JobRecord, JobState, Outcome, Status, Step};
 use coolant_core::ledger::LedgerEntry;
 use coolant_core::lifecycle::{Answer, Event, Refusal};
+use coolant_core::money::Money;
 use coolant_core::names::{IdempotencyKey, LockKey, Tenant};
 use coolant_core::store::{
     Applied, ClaimRequest, Claimed, JobChange, NewJob, Start, SubmitOutcome, Submitted,
 };
 use coolant_core::time::Timestamp;
 use serde_json::Value;
+
+use super::upstreams::Upstreams;
 
 /// What is known of one job from outside.
 #[derive(Debug)]
@@ -56,6 +59,7 @@ pub struct Checks {
     jobs: BTreeMap<JobId, Seen>,
     keys: BTreeMap<(Tenant, IdempotencyKey), JobId>,
     latest: Timestamp,
+    pub upstreams: Upstreams,
     pub violations: Vec<String>,
     pub claims: u64,
     pub successes: u64,
@@ -67,7 +71,17 @@ impl Checks {
         self.latest = self.latest.max(now);
     }
 
-    fn hold(&mut self, holds: bool, what: impl FnOnce() -> String) {
+    /// Whether an attempt surely goes on, and whether it may: some ends nobody sees.
+    pub fn attempt_lives(&self, id: JobId, token: i64) -> (bool, bool) {
+        let lease = self.jobs.get(&id).filter(|seen| seen.token == token).and_then(|seen| seen.lease);
+        lease.map_or((false, false), |lease| (lease.end() > self.latest, lease.until > self.latest))
+    }
+
+    pub const fn latest(&self) -> Timestamp {
+        self.latest
+    }
+
+    pub fn hold(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.violations.push(what());
         }
@@ -129,6 +143,7 @@ impl Checks {
         self.hold(forgotten.is_empty(), || format!("job {id}: steps {forgotten:?} are forgotten"));
         self.hold(asked_for, || format!("job {id}: nobody asked for its queue or type"));
         self.alone(id, true, now);
+        self.claimed_at_upstreams(answer, now);
     }
 
     /// No other job of its lock key runs; and none cools where a job starts.
@@ -157,6 +172,7 @@ impl Checks {
 
     pub fn applied(&mut self, change: &JobChange, answer: &Result<Applied, Refusal>, now: Timestamp) {
         let id = change.job_id;
+        self.told_upstreams(change, answer, now);
         let Ok(Applied { job, answer }) = answer else { return };
         let Some(seen) = self.jobs.get_mut(&id) else {
             return self.hold(false, || format!("job {id} was changed, and never submitted"));
@@ -321,6 +337,31 @@ impl Checks {
         self.hold(rows.len() == ledger.len(), || format!("job {id}: a call is booked twice: {ledger:?}"));
         let calls = i64::try_from(ledger.len()).unwrap_or(0);
         self.hold(job.usage.calls == calls, || format!("job {id}: {calls} ledger rows, {:?}", job.usage));
+    }
+}
+
+impl Checks {
+    /// Judges what a job that has ended says that it wasted.
+    pub fn waste_at_the_end(
+        &mut self,
+        record: &JobRecord,
+        ledger: &[LedgerEntry],
+        attempts: &[Attempt],
+        steps: &[Step],
+    ) {
+        let id = record.job.id;
+        let is_kept = |entry: &LedgerEntry| {
+            let attempt = attempts.iter().find(|attempt| attempt.number == entry.attempt);
+            let is_its = |step: &Step| entry.step.as_ref().is_none_or(|name| *name == step.name);
+            attempt.is_some_and(|attempt| matches!(attempt.outcome, None | Some(Outcome::Succeeded)))
+                || steps.iter().any(|step| step.attempt == entry.attempt && is_its(step))
+        };
+        let overlooked: Vec<_> = ledger.iter().filter(|entry| !entry.wasted && !is_kept(entry)).collect();
+        self.hold(overlooked.is_empty(), || format!("job {id}: {overlooked:?} is wasted"));
+        let wasted = ledger.iter().filter(|entry| entry.wasted).filter_map(|entry| entry.usage.cost);
+        let wasted = wasted.fold(Money::default(), Money::plus);
+        let said = record.job.usage.wasted;
+        self.hold(said == wasted, || format!("job {id}: it says {said}, and {wasted} is wasted"));
     }
 }
 

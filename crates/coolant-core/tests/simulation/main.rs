@@ -7,12 +7,14 @@
     reason = "a test: nobody uses it, and it ends where it goes wrong"
 )]
 
+mod calls;
 mod checks;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/forward.rs"]
 mod forward;
 mod mutants;
+mod upstreams;
 mod world;
 
 use std::sync::Arc;
@@ -103,4 +105,9 @@ caught! {
     a_cooldown_that_is_passed_over_is_caught: IgnoreCooldowns, "was reopened";
     a_step_booked_twice_is_caught: BookStepsTwice, "booked twice";
     a_success_that_is_undone_is_caught: UndoSuccess, "its success";
+    a_start_at_a_closed_upstream_is_caught: IgnoreClosures, "is closed until";
+    a_second_probe_is_caught: ManyProbes, "beside the probe";
+    a_limit_that_is_passed_is_caught: IgnoreLimits, "calls in flight";
+    a_reservation_that_outlives_its_attempt_is_caught: KeepReservations, "did not come back";
+    a_wasted_call_that_is_not_called_so_is_caught: WasteNothing, "is wasted";
 }

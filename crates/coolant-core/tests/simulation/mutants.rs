@@ -9,11 +9,16 @@ use coolant_core::job::{Attempt, Job, JobId, JobRecord, JobSpec, JobState, Lease
 use coolant_core::ledger::LedgerEntry;
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::model::{ManualClock, ModelStore};
-use coolant_core::names::{IdempotencyKey, JobType, Queue, Tenant};
+use coolant_core::names::{IdempotencyKey, JobType, Queue, Tenant, Upstream};
 use coolant_core::retention::Retention;
 use coolant_core::store::*;
 use coolant_core::time::Timestamp;
+use coolant_core::upstream::{
+    Control, Limits, NoPermit, Permit, PermitId, PermitRequest, PermitSettlement, SettledPermit, Spending,
+    TenantNow, UpstreamNow, UpstreamSettings, UpstreamStore,
+};
 
+use super::calls::nobody;
 use super::forward::forward_parts;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +35,11 @@ pub enum Bug {
     IgnoreCooldowns,
     BookStepsTwice,
     UndoSuccess,
+    IgnoreClosures,
+    ManyProbes,
+    IgnoreLimits,
+    KeepReservations,
+    WasteNothing,
 }
 
 pub struct Mutant {
@@ -78,6 +88,81 @@ impl Mutant {
     }
 }
 
+impl Mutant {
+    /// Opens what is closed, or what only a probe may try.
+    async fn open_upstreams(&self) -> StoreResult<()> {
+        let now = self.clock.now();
+        for upstream in self.inner.upstreams(None).await? {
+            let Some(closure) = upstream.breaker.closure() else { continue };
+            let opens = match self.bug {
+                Bug::IgnoreClosures => true,
+                Bug::ManyProbes => closure.until <= now,
+                _ => false,
+            };
+            if opens {
+                self.inner.control_upstream(&upstream.name, Control::Open, nobody()).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl UpstreamStore for Mutant {
+    async fn set_upstream(&self, name: &Upstream, settings: UpstreamSettings) -> StoreResult<UpstreamNow> {
+        let limits = if self.bug == Bug::IgnoreLimits { Limits::default() } else { settings.limits };
+        self.inner.set_upstream(name, UpstreamSettings { limits, ..settings }).await
+    }
+
+    async fn acquire_permits(
+        &self,
+        requests: Vec<PermitRequest>,
+    ) -> StoreResult<Vec<Result<Permit, NoPermit>>> {
+        self.open_upstreams().await?;
+        let of_nobody = |request: PermitRequest| match self.bug {
+            Bug::KeepReservations => PermitRequest { job: None, ..request },
+            _ => request,
+        };
+        self.inner.acquire_permits(requests.into_iter().map(of_nobody).collect()).await
+    }
+
+    async fn upstreams(&self, names: Option<&[Upstream]>) -> StoreResult<Vec<UpstreamNow>> {
+        self.inner.upstreams(names).await
+    }
+
+    async fn control_upstream(
+        &self,
+        name: &Upstream,
+        control: Control,
+        audit: AuditEntry,
+    ) -> StoreResult<UpstreamNow> {
+        self.inner.control_upstream(name, control, audit).await
+    }
+
+    async fn set_tenant(&self, tenant: &Tenant, limits: Limits) -> StoreResult<TenantNow> {
+        self.inner.set_tenant(tenant, limits).await
+    }
+
+    async fn tenant(&self, tenant: &Tenant) -> StoreResult<Option<TenantNow>> {
+        self.inner.tenant(tenant).await
+    }
+
+    async fn permit(&self, id: PermitId) -> StoreResult<Option<Spending>> {
+        self.inner.permit(id).await
+    }
+
+    async fn settle_permits(
+        &self,
+        settlements: Vec<PermitSettlement>,
+    ) -> StoreResult<Vec<Option<SettledPermit>>> {
+        self.inner.settle_permits(settlements).await
+    }
+
+    async fn breakers_stir(&self) -> StoreResult<bool> {
+        self.inner.breakers_stir().await
+    }
+}
+
 fn is_lost(record: &JobRecord, now: Timestamp) -> bool {
     matches!(&record.job.state, JobState::Running { lease, .. } if lease.until <= now)
 }
@@ -101,6 +186,7 @@ impl Store for Mutant {
     }
 
     async fn claim(&self, request: ClaimRequest) -> StoreResult<Vec<Claimed>> {
+        self.open_upstreams().await?;
         if self.bug == Bug::ClaimEarly {
             *self.ahead.lock().unwrap() = Duration::from_secs(4);
         }
@@ -161,6 +247,9 @@ impl Store for Mutant {
 
     async fn ledger(&self, job_id: JobId) -> StoreResult<Vec<LedgerEntry>> {
         let mut ledger = self.inner.ledger(job_id).await?;
+        if self.bug == Bug::WasteNothing {
+            ledger.iter_mut().for_each(|entry| entry.wasted = false);
+        }
         if self.bug == Bug::BookStepsTwice {
             ledger.extend(ledger.clone().into_iter().filter(|entry| entry.step.is_some()));
         }

@@ -8,7 +8,7 @@ use coolant_core::failure::{Failure, FailureClass};
 use coolant_core::job::{JobId, JobSpec, LeaseToken, Policy};
 use coolant_core::lifecycle::{Answer, Event, Refusal};
 use coolant_core::model::ManualClock;
-use coolant_core::names::{IdempotencyKey, JobType, LockKey, Queue, Tenant};
+use coolant_core::names::{IdempotencyKey, JobType, LockKey, Queue, Tenant, Upstream};
 use coolant_core::store::{
     Applied, ClaimRequest, Claimed, IfFailed, JobChange, NewJob, Start, Store, Submitted,
 };
@@ -19,6 +19,7 @@ use rand::seq::IndexedRandom as _;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 
+use super::calls::UPSTREAMS;
 use super::checks::Checks;
 use super::common::{paid, secs};
 
@@ -41,19 +42,21 @@ struct Worker {
     stalled_until: Timestamp,
 }
 
-struct Work {
-    job_id: JobId,
-    token: LeaseToken,
-    left: Vec<&'static str>,
+pub struct Work {
+    pub job_id: JobId,
+    pub token: LeaseToken,
+    pub left: Vec<&'static str>,
+    /// Whom it pays.
+    pub upstreams: Vec<Upstream>,
     /// What it has to say and nobody has confirmed yet.
     outbox: Option<Event>,
 }
 
 /// The simulated world.
 pub struct World {
-    rng: StdRng,
-    clock: Arc<ManualClock>,
-    store: Arc<dyn Store>,
+    pub rng: StdRng,
+    pub clock: Arc<ManualClock>,
+    pub store: Arc<dyn Store>,
     pub checks: Checks,
     workers: Vec<Worker>,
     late: Vec<JobChange>,
@@ -61,13 +64,13 @@ pub struct World {
 }
 
 /// A future of a store that never waits.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
+pub fn at_once<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("the store under simulation answers at once")
 }
 
 impl World {
     pub fn new(seed: u64, clock: Arc<ManualClock>, store: Arc<dyn Store>) -> Self {
-        Self {
+        let mut world = Self {
             rng: StdRng::seed_from_u64(seed),
             clock,
             store,
@@ -75,7 +78,10 @@ impl World {
             workers: (0..5).map(|_| Worker::default()).collect(),
             late: Vec::new(),
             submits: BTreeMap::new(),
-        }
+        };
+        world.checks.clock(world.clock.now());
+        world.set_limits();
+        world
     }
 
     /// Faults for so many moves, then none until everything has ended.
@@ -89,7 +95,7 @@ impl World {
         self.settle_down();
     }
 
-    fn chance(&mut self, percent: u32) -> bool {
+    pub fn chance(&mut self, percent: u32) -> bool {
         self.rng.random_range(0..100) < percent
     }
 
@@ -102,6 +108,7 @@ impl World {
             27..32 => self.deliver_late(),
             32..35 => self.crash(),
             35..37 => self.stall(),
+            37..43 => self.at_an_upstream(),
             _ => self.work(),
         }
     }
@@ -171,6 +178,11 @@ impl World {
                 .random_bool(0.8)
                 .then(|| IdempotencyKey::parse(format!("k{}", rng.random_range(0..12))).unwrap()),
             lock_key: rng.random_bool(0.5).then(|| LockKey::parse(pick(rng, &["L1", "L2"])).unwrap()),
+            upstreams: UPSTREAMS
+                .into_iter()
+                .filter(|_| rng.random_bool(0.4))
+                .map(|name| Upstream::parse(name).unwrap())
+                .collect(),
             priority: rng.random_range(-1..2),
             expires_at: rng.random_bool(0.1).then(|| self.clock.now().plus(secs(rng.random_range(10..500)))),
             policy,
@@ -356,7 +368,7 @@ impl World {
             },
             46..50 => Event::Release { token },
             _ => match work.left.pop() {
-                Some(step) => self.pay(&work, step),
+                Some(step) => self.make_step(&mut work, step, false),
                 None => Event::Succeed { token, result: json!(token.0), usage: vec![paid(1)] },
             },
         };
@@ -364,16 +376,11 @@ impl World {
         Some(work)
     }
 
-    fn pay(&mut self, work: &Work, step: &str) -> Event {
-        self.checks.paid(work.job_id, step);
-        let output = json!([step, work.token.0]);
-        Event::SaveStep { token: work.token, name: step.into(), output, usage: vec![paid(1)] }
-    }
-
-    fn failure(&mut self) -> Failure {
+    pub fn failure(&mut self) -> Failure {
         let class = *CLASSES.choose(&mut self.rng).unwrap();
         let stated = self.rng.random_bool(0.3).then(|| secs(self.rng.random_range(1..100)));
-        let upstream = self.rng.random_bool(0.5).then(|| "openai/gpt".to_owned());
+        let names = ["u", "v", "openai/gpt"];
+        let upstream = self.rng.random_bool(0.5).then(|| names.choose(&mut self.rng).unwrap().to_string());
         Failure::new(class, "CODE", "message").with_retry_after(stated).with_upstream(upstream)
     }
 
@@ -396,7 +403,13 @@ impl World {
             let record = at_once(self.store.jobs(&[id])).unwrap_or_default().pop().flatten();
             let ledger = at_once(self.store.ledger(id)).unwrap_or_default();
             self.checks.at_the_end(id, record.as_ref(), &ledger);
+            if let Some(record) = record {
+                let attempts = at_once(self.store.attempts(id)).unwrap_or_default();
+                let steps = at_once(self.store.steps(id)).unwrap_or_default();
+                self.checks.waste_at_the_end(&record, &ledger, &attempts, &steps);
+            }
         }
+        self.look_at_upstreams();
     }
 
     fn healthy_round(&mut self) {
@@ -411,9 +424,14 @@ impl World {
         };
         for claimed in self.send_claim(&request) {
             let mut work = Work::of(&claimed);
-            while let Some(step) = work.left.pop() {
-                let save = self.pay(&work, step);
-                let _ = self.apply(&JobChange::new(work.job_id, save));
+            let mut is_put_back = false;
+            while !is_put_back && let Some(step) = work.left.pop() {
+                let event = self.make_step(&mut work, step, true);
+                is_put_back = matches!(event, Event::Defer { .. });
+                let _ = self.apply(&JobChange::new(work.job_id, event));
+            }
+            if is_put_back {
+                continue;
             }
             let result = json!(work.token.0);
             let done = Event::Succeed { token: work.token, result, usage: Vec::new() };
@@ -427,6 +445,7 @@ impl World {
 impl Work {
     fn of(claimed: &Claimed) -> Self {
         let left = STEPS.into_iter().rev().filter(|step| !claimed.steps.contains_key(*step)).collect();
-        Self { job_id: claimed.record.job.id, token: claimed.lease.token, left, outbox: None }
+        let upstreams = claimed.record.job.spec.upstreams.clone();
+        Self { job_id: claimed.record.job.id, token: claimed.lease.token, left, upstreams, outbox: None }
     }
 }

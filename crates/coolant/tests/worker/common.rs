@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::forward::forward_parts;
+use super::forward::{forward_parts, forward_upstreams};
 
 /// Longer than any test should take: a wait that ends here is a failure, never a pass.
 pub(crate) const TOO_LONG: Duration = Duration::from_secs(20);
@@ -244,6 +244,7 @@ impl Store for Watched {
 }
 
 forward_parts!(Watched, model);
+forward_upstreams!(Watched, model);
 
 /// A worker under test, and its surroundings.
 pub(crate) struct Rig {
