@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 const DIMENSION: usize = 24;
 
 /// The server; it listens as long as the test's process lives.
+#[derive(Clone)]
 pub struct Provider {
     pub address: SocketAddr,
     desk: Arc<Desk>,

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::api::{Api, number, text};
+use crate::client::Call;
+use crate::provider::{Provider, Reply};
 use crate::world::World;
 
 /// Asks at every door that has one for a job in this state, and compares what they say.
@@ -106,4 +108,45 @@ pub(crate) async fn an_operator_passes_the_cooldown_on_record(world: &World) {
     let entry = (&audit[0]["action"], &audit[0]["target"], &audit[0]["reason"]);
     assert_eq!(entry, (&json!("job.retry.forced"), &json!(id), &json!("the provider says it is mended")));
     assert_eq!(api.stat("dlq_message_count").await, 0.0);
+}
+
+pub(crate) async fn twenty_presses_of_retry_make_one_paid_call(world: &World) {
+    let provider = Provider::start();
+    let busy = r#"{"error": {"message": "overloaded", "type": "overloaded_error"}}"#;
+    provider.plan([Reply::Refuse(503, vec![("Retry-After", "4".into())], busy.into())]);
+    let base_url = provider.base_url();
+    let embedder = [("COOLANT_EMBEDDING_BASE_URL", base_url.as_str()), ("COOLANT_EMBEDDING_MODEL", "fake-1")];
+    let server = world.serve_working(&embedder).await;
+    let api = &server.api;
+
+    let document = Call::new("PUT", "/documents/d").header("Content-Type", "text/plain");
+    api.0.send(document.body("a short text that makes one call")).await;
+    let index = async || api.0.post("/documents/d/index", json!({})).await;
+    let id = text(&index().await.expect(202)["job_id"]);
+    tokio::task::spawn_blocking({
+        let provider = provider.clone();
+        move || provider.wait_refused(1)
+    })
+    .await
+    .unwrap();
+
+    // The user sees that nothing moves, and presses everything there is.
+    for press in 0..20 {
+        let answer = match press % 2 {
+            0 => api.0.post(format!("/jobs/{id}/retry"), json!({})).await,
+            _ => index().await,
+        };
+        assert!([200, 409, 429].contains(&answer.status), "{}: {}", answer.status, answer.json());
+        if answer.status == 200 {
+            assert_eq!(answer.json()["job_id"], json!(id));
+        }
+    }
+    let job = api.until_status(&id, "SUCCEEDED").await;
+    assert_eq!((&job["attempt_count"], &job["deferred_count"]), (&json!(1), &json!(1)));
+    assert_eq!((provider.refused(), provider.calls()), (1, 1), "calls refused and calls paid");
+    assert_eq!(job["usage"]["calls"], 1);
+    // Pressed once more: it is done, and stays so.
+    assert_eq!(api.0.post(format!("/jobs/{id}/retry"), json!({})).await.expect(409)["code"], "JOB_SUCCEEDED");
+    assert_eq!(index().await.expect(200)["job_id"], json!(id));
+    assert_eq!(provider.calls(), 1);
 }

@@ -13,6 +13,7 @@
 #![allow(clippy::print_stdout, reason = "a test says what it skips")]
 
 mod api;
+mod blocked;
 #[path = "../support/client.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared; each test uses a part of it")]
 mod client;
@@ -92,11 +93,16 @@ scenarios! {
         fairness:
             s14_ten_jobs_of_a_tenant_start_within_twenty_claims_beside_ten_thousand,
             s14_a_job_without_a_tenant_is_a_tenant_of_its_own,
+            s14_the_exhausted_rate_of_a_tenant_delays_no_other,
+            s14_a_job_without_a_tenant_spends_nobodys_budget,
             the_jobs_that_go_first_are_counted_as_tenants_take_turns;
         upstreams:
             s08_a_closed_upstream_holds_its_jobs_and_no_others,
             s15_no_second_holds_more_starts_than_the_rate_and_its_burst,
             s16_a_budget_is_not_overspent_and_a_dead_workers_part_comes_back;
+        blocked:
+            a_job_that_nobody_may_claim_waits_no_longer_than_it_said,
+            the_phase_that_a_job_shows_is_the_phase_that_finds_it;
         redrive:
             s12_a_redrive_moves_the_newest_twin_and_the_free_ones_once,
             s12_a_redrive_goes_on_after_a_crash;
@@ -109,8 +115,11 @@ scenarios! {
         steps:
             s17_a_second_worker_goes_on_at_chunk_61;
     }
-    // Commands that speak to the store themselves: no server is asked, or only what they left behind.
+    // Commands that speak to the store themselves: no server is asked, or only what they left behind; and a server
+    // that works.
     not_on_a_fleet: {
+        doors:
+            twenty_presses_of_retry_make_one_paid_call;
         schedules:
             an_operator_keeps_schedules_by_command;
         locks:

@@ -121,14 +121,26 @@ impl World {
     /// Starts one process, and waits until it says where it listens.
     async fn started(&self, address: SocketAddr, arguments: &[&str]) -> (Child, SocketAddr) {
         let serve = ["serve", "--no-work", "--listen", &address.to_string()];
-        let mut command = self.command(&[&serve[..], arguments].concat());
-        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("a server that starts");
-        let line = line.unwrap().expect("a server that says where it listens");
-        let address = line.strip_prefix("coolant listens on http://").unwrap_or_else(|| panic!("{line}"));
-        (process, address.parse().unwrap())
+        listening(self.command(&[&serve[..], arguments].concat())).await
     }
+
+    /// Starts one server that works itself, in an environment of these variables.
+    pub(crate) async fn serve_working(&self, variables: &[(&str, &str)]) -> Server {
+        let mut command = self.command(&["serve", "--listen", &ANYWHERE.to_string()]);
+        command.envs(variables.iter().copied());
+        let (process, address) = listening(command).await;
+        Server { api: Api(Client { address }), processes: vec![process], _fleet: None }
+    }
+}
+
+/// Starts a server, and waits until it says where it listens.
+async fn listening(mut command: Command) -> (Child, SocketAddr) {
+    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("a server that starts");
+    let line = line.unwrap().expect("a server that says where it listens");
+    let address = line.strip_prefix("coolant listens on http://").unwrap_or_else(|| panic!("{line}"));
+    (process, address.parse().unwrap())
 }
 
 /// `coolant serve`, or a fleet of it behind one address; killed when it is dropped.
