@@ -203,7 +203,9 @@ impl<'c> Claiming<'c> {
                 due.entry(tenant.clone()).or_default().lost = Some(first);
             }
         }
-        without_turn.retain(|tenant| due.contains_key(tenant));
+        // One that is alone needs no turn, and costs no question for it.
+        let is_alone = due.len() == 1;
+        without_turn.retain(|tenant| due.contains_key(tenant) && !is_alone);
         for (tenant, turn) in last_turns(conn, self.asked, &without_turn).await? {
             due.entry(tenant).or_default().last = Some(turn);
         }
