@@ -228,7 +228,7 @@ impl Pair {
     fn event(&mut self, n: i64) -> Event {
         let dice = &mut self.dice;
         let usage = (0..dice.roll(3)).map(|cost| paid(i64::from(cost))).collect();
-        match dice.roll(16) {
+        match dice.roll(18) {
             0..3 => renew(n),
             3..6 => Event::SaveStep {
                 token: token(n),
@@ -240,7 +240,7 @@ impl Pair {
             8..11 => {
                 let class = dice.pick(&FailureClass::ALL);
                 let stated = dice.chance(30).then(|| secs(u64::from(dice.roll(90))));
-                let upstream = dice.chance(50).then(|| "openai/gpt".to_owned());
+                let upstream = dice.chance(50).then(|| dice.pick(&["openai/gpt", "u", "v"]).to_owned());
                 let failure = Failure::new(class, "CODE", "it failed").with_retry_after(stated);
                 let failure = failure.with_upstream(upstream);
                 Event::Fail { token: token(n), failure, jitter: f64::from(dice.roll(100)) / 99.0, usage }
@@ -249,6 +249,10 @@ impl Pair {
             12 => release(n),
             13 => Event::Cancel,
             14 => Event::Reopen { force: dice.chance(30) },
+            15 | 16 => {
+                let step = dice.chance(70).then(|| dice.pick(&["a", "b", "c"]).to_owned());
+                Event::Pay { token: token(n), step, usage }
+            }
             _ => Event::Discard,
         }
     }

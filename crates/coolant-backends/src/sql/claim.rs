@@ -32,7 +32,8 @@ use crate::sql::waiting::{Due, Found, IN_LINE, LINE, Line, Window, lines};
 pub(crate) struct Candidate {
     rank: i64,
     pub(crate) id: JobId,
-    instant: Timestamp,
+    /// The instant of the first of its tenant's jobs of its kind, for which the tenant waits.
+    since: Timestamp,
     pub(crate) tenant: Tenant,
     lock_key: Option<String>,
     gate: Gate,
@@ -196,7 +197,7 @@ impl<'c> Claiming<'c> {
         due.retain(|_, found| !found.lines.is_empty());
         for (tenant, lost) in self.lost.iter().filter(|(tenant, _)| seen.holds(tenant)) {
             let may_start = lost.iter().filter(|candidate| self.allowed(&candidate.gate, tenant, 1) > 0);
-            if let Some(first) = may_start.map(|candidate| candidate.instant).min() {
+            if let Some(first) = may_start.map(|candidate| candidate.since).min() {
                 if !due.contains_key(tenant) {
                     without_turn.insert(tenant.clone());
                 }
@@ -225,6 +226,8 @@ impl<'c> Claiming<'c> {
         let turns: BTreeMap<Tenant, Turn> = dealt.clone().map(|it| (it.tenant.clone(), it.turn)).collect();
         let mut wanted: Vec<Want> = dealt.map(|share| (share.tenant.clone(), share.jobs)).collect();
         let mut done: BTreeSet<Tenant> = turns.keys().cloned().collect();
+        // Its place among the others is that of its turn, also where its first jobs cannot start.
+        wanted.iter().for_each(|(tenant, _)| self.given.add(tenant, []));
         for _ in 0..ROUNDS {
             let chosen = self.choose(conn, &wanted, due).await?;
             let mut considered: BTreeMap<Tenant, u32> = BTreeMap::new();
@@ -361,7 +364,7 @@ const WANTED: Columns<'_> =
 /// Pending jobs of a tenant in a line whose instant has come, the first ones, their rows locked.
 async fn pending(conn: &mut Conn, rows: Vec<Vec<Value>>, now: Timestamp) -> StoreResult<Vec<Candidate>> {
     let text = format!(
-        "SELECT j.id, j.due_at, j.priority, j.tenant, j.lock_key, j.gate FROM jobs j WHERE {IN_LINE} \
+        "SELECT j.id, j.due_at, j.priority, j.tenant, j.lock_key, j.gate, r.floor FROM jobs j WHERE {IN_LINE} \
          AND j.tenant {{bytewise}} = r.tenant AND j.due_at >= r.floor AND j.due_at <= $1 AND {NOT_HELD} \
          ORDER BY j.due_at, j.id LIMIT r.want {{skip}}"
     );
@@ -377,10 +380,10 @@ pub(crate) fn candidates(rows: Vec<Row>, has_run: bool) -> StoreResult<Vec<Candi
             Ok(Candidate {
                 rank: rank(instant, priority),
                 id,
-                instant,
                 tenant: name(Tenant::parse(row.text()?))?,
                 lock_key: row.maybe_text()?,
                 gate: Gate::from_stored(row.text()?),
+                since: Timestamp::from_millis(row.int()?),
                 has_run,
             })
         })

@@ -88,9 +88,10 @@ async fn first_of_each_tenant(
     now: Timestamp,
 ) -> StoreResult<Vec<Candidate>> {
     let text = format!(
-        "SELECT id, lease_until, priority, tenant, lock_key, gate FROM (SELECT j.id, j.lease_until, j.priority, \
-         j.tenant, j.lock_key, j.gate, row_number() OVER (PARTITION BY j.tenant \
-         ORDER BY j.lease_until - j.priority * {}, j.id) AS place FROM jobs j WHERE j.status = 'RUNNING' \
+        "SELECT id, lease_until, priority, tenant, lock_key, gate, since FROM (SELECT j.id, j.lease_until, \
+         j.priority, j.tenant, j.lock_key, j.gate, min(j.lease_until) OVER (PARTITION BY j.tenant) AS since, \
+         row_number() OVER (PARTITION BY j.tenant ORDER BY j.lease_until - j.priority * {}, j.id) AS place \
+         FROM jobs j WHERE j.status = 'RUNNING' \
          AND j.queue = r.queue AND j.job_type = r.job_type AND j.gate = r.gate AND j.lease_until <= $1 \
          AND {NOT_HELD}) AS lost WHERE place <= $2",
         millis_up(PRIORITY_STEP)

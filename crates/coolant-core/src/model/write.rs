@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Row, State};
 use crate::fingerprint::Fingerprint;
-use crate::job::{Attempt, JobId, JobRecord, JobState, LeaseToken, Reopen, Step};
+use crate::job::{Attempt, JobId, JobRecord, JobState, LeaseToken, Reopen, Status, Step};
 use crate::ledger::LedgerEntry;
 use crate::lifecycle::{Answer, AttemptEnd, Event, Refusal, Transition, bars, check_lease, on};
 use crate::money::{Money, Usage, UsageTotals};
@@ -155,9 +155,14 @@ impl State {
 
     /// Jobs of open gates whose instant has come, by tenant, each tenant's in the order in which they go.
     fn candidates(&self, request: &ClaimRequest, now: Timestamp) -> BTreeMap<Tenant, VecDeque<JobId>> {
+        // A lost job whose lock key somebody else has by now waits for that, and not for its turn.
+        let claim = Event::Claim { worker: request.worker.clone(), lease: request.lease };
         let mut due: Vec<_> = self
             .rows
             .values()
+            .filter(|row| {
+                row.job().status() != Status::Running || self.barred_until(row, &claim, now).is_none()
+            })
             .map(Row::job)
             .filter(|job| request.queues.contains(&job.spec.queue))
             .filter(|job| request.job_types.is_empty() || request.job_types.contains(&job.spec.job_type))
