@@ -310,7 +310,7 @@ impl Context {
     /// # use coolant_core::handler::{CallError, Context, HandlerError, Paid, PaidCall};
     /// # use serde_json::Value;
     /// # struct Answer { status: u16, headers: Vec<(String, String)>, body: Value }
-    /// # async fn ask(prompt: &str) -> Result<Answer, std::io::Error> { unimplemented!() }
+    /// # async fn ask(_: &str) -> Result<Answer, std::io::Error> { Err(std::io::ErrorKind::NotConnected.into()) }
     /// async fn summary(ctx: &Context, text: &str) -> Result<String, HandlerError> {
     ///     let call = PaidCall::new("summary", "openai/gpt-4.1-mini").tokens(2_000, 300);
     ///     ctx.paid_call(call, async || {
