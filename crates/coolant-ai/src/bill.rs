@@ -2,12 +2,14 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use coolant_core::handler::Charge;
+use coolant_core::failure::Failure;
+use coolant_core::handler::{Charge, OpenCall};
 use coolant_core::money::{Money, Usage};
 use coolant_core::time::Timestamp;
 
 use crate::chunk::estimate_tokens;
 use crate::embed::{self, EmbedError, Phase, TransportFault};
+use crate::failure::embedding_failure;
 use crate::pipeline::Pipeline;
 
 impl Pipeline {
@@ -31,9 +33,23 @@ impl Pipeline {
         Some(usage)
     }
 
+    /// What the end of a call means that gave nothing, once its upstream and the ledger know of it.
+    pub(crate) async fn failed(
+        &self,
+        call: Option<OpenCall>,
+        error: &EmbedError,
+        inputs: &[String],
+    ) -> Failure {
+        let failure = embedding_failure(error, self.upstream());
+        match call {
+            Some(call) => call.failed(failure, self.charge(error, inputs)).await,
+            None => failure,
+        }
+    }
+
     /// What a call that gave nothing costs all the same: its answer was of no use, or the connection broke after
     /// the provider had it. What a cut call cost nobody says, so its tokens are an estimate.
-    pub(crate) fn charge(&self, error: &EmbedError, inputs: &[String]) -> Charge {
+    fn charge(&self, error: &EmbedError, inputs: &[String]) -> Charge {
         let cut = embed::Usage { input_tokens: estimate(inputs), estimated: true, reported: None };
         let used = match error {
             EmbedError::InvalidOutput { usage, .. } => usage,

@@ -25,7 +25,6 @@ use serde_json::json;
 
 use crate::chunk::{Chunk, Section, chunk_hash};
 use crate::embed::batches;
-use crate::failure::embedding_failure;
 use crate::in_flight::InFlight;
 use crate::pipeline::{Pipeline, Text};
 use crate::terms;
@@ -295,11 +294,7 @@ impl DocumentIndex {
                 Ok(Batch::Kept)
             }
             Err(error) => {
-                let failure = embedding_failure(&error, self.pipeline.upstream());
-                let failure = match call {
-                    Some(call) => call.failed(failure, self.pipeline.charge(&error, &inputs)).await,
-                    None => failure,
-                };
+                let failure = self.pipeline.failed(call, &error, &inputs).await;
                 let splits = error.is_batch_too_large() && batch.len() > 1;
                 if splits { Ok(Batch::TooLarge) } else { Err(failure.into()) }
             }

@@ -11,7 +11,6 @@ use coolant_core::names::{DocumentId, Tenant};
 use coolant_core::store::StoreError;
 
 use crate::chunk::{chunk_hash, estimate_tokens};
-use crate::failure::embedding_failure;
 use crate::pipeline::Pipeline;
 use crate::rank::{RankedList, fuse, vector_weight};
 use crate::terms;
@@ -150,14 +149,7 @@ impl Search {
                 }
                 Ok(answer.vectors.into_iter().next().unwrap_or_default())
             }
-            Err(error) => {
-                let failure = embedding_failure(&error, embedder.upstream());
-                let failure = match call {
-                    Some(call) => call.failed(failure, self.pipeline.charge(&error, &inputs)).await,
-                    None => failure,
-                };
-                Err(SearchFault::Embedding(failure))
-            }
+            Err(error) => Err(SearchFault::Embedding(self.pipeline.failed(call, &error, &inputs).await)),
         }
     }
 }
