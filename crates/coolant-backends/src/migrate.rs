@@ -124,6 +124,13 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0016_blocked.sqlite.sql"),
         postgres: include_str!("../migrations/0016_blocked.postgres.sql"),
     },
+    Migration {
+        number: 17,
+        name: "delayed",
+        shared: include_str!("../migrations/0017_delayed.sql"),
+        sqlite: include_str!("../migrations/0017_delayed.sqlite.sql"),
+        postgres: include_str!("../migrations/0017_delayed.postgres.sql"),
+    },
 ];
 
 /// Locks out other migrating processes on PostgreSQL: "coolant" in ASCII.

@@ -395,27 +395,14 @@ impl Store for SqlStore {
     }
 
     async fn list(&self, filter: &JobFilter, page: Page) -> StoreResult<Vec<JobRecord>> {
-        let (filter, clock) = (filter.clone(), self.clock.clone());
-        self.read(move |conn| {
-            async move {
-                let now = clock.now(conn).await?;
-                stats::list(conn, &filter, page, now).await
-            }
-            .boxed()
-        })
-        .await
+        let filter = filter.clone();
+        self.read_now(move |conn, now| async move { stats::list(conn, &filter, page, now).await }.boxed())
+            .await
     }
 
     async fn blocked(&self, ids: &[JobId]) -> StoreResult<BTreeSet<JobId>> {
-        let (ids, clock) = (ids.to_vec(), self.clock.clone());
-        self.read(move |conn| {
-            async move {
-                let now = clock.now(conn).await?;
-                blocked::of(conn, &ids, now).await
-            }
-            .boxed()
-        })
-        .await
+        let ids = ids.to_vec();
+        self.read_now(move |conn, now| async move { blocked::of(conn, &ids, now).await }.boxed()).await
     }
 
     async fn attempts(&self, job_id: JobId) -> StoreResult<Vec<Attempt>> {
@@ -436,25 +423,14 @@ impl Store for SqlStore {
     }
 
     async fn ahead_of(&self, job: &Job) -> StoreResult<i64> {
-        let (job, clock) = (job.clone(), self.clock.clone());
-        self.read(move |conn| {
-            async move {
-                let now = clock.now(conn).await?;
-                ahead::ahead_of(conn, &job, now).await
-            }
-            .boxed()
-        })
-        .await
+        let job = job.clone();
+        self.read_now(move |conn, now| async move { ahead::ahead_of(conn, &job, now).await }.boxed()).await
     }
 
     async fn stats(&self, queue: Option<&Queue>, window: Duration) -> StoreResult<Stats> {
-        let (queue, clock) = (queue.cloned(), self.clock.clone());
-        self.read(move |conn| {
-            async move {
-                let now = clock.now(conn).await?;
-                stats::stats(conn, queue.as_ref(), window, now).await
-            }
-            .boxed()
+        let queue = queue.cloned();
+        self.read_now(move |conn, now| {
+            async move { stats::stats(conn, queue.as_ref(), window, now).await }.boxed()
         })
         .await
     }
@@ -464,15 +440,9 @@ impl Store for SqlStore {
     }
 
     async fn dlq_groups(&self, filter: &JobFilter) -> StoreResult<Vec<DlqGroup>> {
-        let (filter, clock) = (filter.clone(), self.clock.clone());
-        self.read(move |conn| {
-            async move {
-                let now = clock.now(conn).await?;
-                stats::dlq_groups(conn, &filter, now).await
-            }
-            .boxed()
-        })
-        .await
+        let filter = filter.clone();
+        self.read_now(move |conn, now| async move { stats::dlq_groups(conn, &filter, now).await }.boxed())
+            .await
     }
 
     async fn live_lock_keys(&self, keys: &[(Tenant, String)]) -> StoreResult<Vec<(Tenant, String)>> {

@@ -70,7 +70,7 @@ fn tenants_that_come_between_those_that_are_known_are_found_at_once() {
 
 /// Entries that were read of the indexes by which claims look.
 const READ: &str = "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes \
-                    WHERE indexrelname IN ('jobs_waiting', 'jobs_due')";
+                    WHERE indexrelname IN ('jobs_waiting', 'jobs_delayed')";
 
 /// Ends a store, and with it its connections, which then have told the server all that they read.
 async fn closed(store: Arc<SqlStore>, raw: &Raw) {
@@ -104,6 +104,23 @@ fn a_claim_walks_over_nothing_that_was_claimed_before() {
         // The first claim looks from the first entry on, the others begin behind those that were claimed.
         let entries = raw.number(READ).await - before;
         assert!(entries < 10_000, "{entries} entries of the index for 50 claims behind 2900 others");
+    });
+}
+
+#[test]
+fn a_delayed_job_that_somebody_had_in_hand_for_long_is_claimed_once_it_is_let_go() {
+    with(async |store, clock, database| {
+        let delayed = NewJob { start: Start::After(Duration::from_secs(1)), ..job() };
+        let id = submitted(&store, delayed).await;
+        let first = submitted(&store, job()).await;
+        assert_eq!(claimed(&store, 1).await, [first]);
+        clock.advance(Duration::from_secs(60));
+        // As a claim has it in hand that puts many such jobs among the waiting ones.
+        let other = database.connect().await;
+        other.say(&format!("BEGIN; UPDATE jobs SET delayed = 0 WHERE id = '{id}'")).await;
+        assert_eq!(claimed(&store, 10).await, [first], "its lease ran out");
+        other.say("COMMIT").await;
+        assert_eq!(claimed(&store, 10).await, [id]);
     });
 }
 

@@ -137,6 +137,8 @@ cases! { $
         a_tenant_whose_jobs_cannot_start_passes_its_turn_on,
         a_lost_job_comes_back_in_its_tenants_turn,
         every_one_of_many_tenants_gets_its_turn,
+        jobs_for_later_go_among_the_others_by_their_instants,
+        ten_thousand_jobs_of_one_instant_delay_ten_of_another_tenant_by_twenty_claims,
         the_jobs_ahead_are_those_that_turns_put_there,
         jobs_of_several_upstreams_go_in_their_tenants_order;
     lock:
@@ -198,7 +200,6 @@ cases! { $
         jobs_come_in_the_order_asked,
         a_key_finds_its_job_within_its_tenant,
         every_filter_filters,
-        every_phase_is_found,
         pages_go_from_new_to_old_without_gaps,
         the_jobs_ahead_are_counted,
         dead_letters_are_grouped_by_what_failed_alike;

@@ -77,42 +77,6 @@ pub(super) async fn every_filter_filters(s: Subject) {
     assert_eq!(s.list(all()).await, [id(2), id(1)]);
 }
 
-pub(super) async fn every_phase_is_found(s: Subject) {
-    let once = |n| job_with(n, |spec| spec.policy.max_attempts = 1);
-    s.submit_all(vec![once(1), once(2), job(3), job(4), job(5), job(6)]).await;
-    assert_eq!(s.claim(6).await.len(), 6);
-    s.done(id(1), fail(1, NETWORK)).await;
-    s.done(id(2), fail(1, NETWORK)).await;
-    s.done(id(2), Event::Discard).await;
-    s.done(id(3), fail(1, NETWORK)).await;
-    s.done(id(4), defer(1, 60)).await;
-    s.done(id(5), succeed(1)).await;
-    s.submit_all(vec![job(7), NewJob { start: Start::After(secs(60)), ..job(8) }, job(9)]).await;
-    s.done(id(9), Event::Cancel).await;
-    let phases = [
-        (Phase::Waiting, 7),
-        (Phase::Scheduled, 8),
-        (Phase::Running, 6),
-        (Phase::Cooling, 3),
-        (Phase::Blocked, 4),
-        (Phase::Succeeded, 5),
-        (Phase::DeadLettered, 1),
-        (Phase::Discarded, 2),
-        (Phase::Cancelled, 9),
-    ];
-    for (phase, n) in phases {
-        assert_eq!(
-            s.list(JobFilter { phase: Some(phase), ..JobFilter::default() }).await,
-            [id(n)],
-            "{phase:?}"
-        );
-    }
-    // Once their instant has come, all of them wait for a worker.
-    s.advance(60);
-    let waiting = JobFilter { phase: Some(Phase::Waiting), ..JobFilter::default() };
-    assert_eq!(s.list(waiting).await, [8, 7, 4, 3].map(id));
-}
-
 pub(super) async fn pages_go_from_new_to_old_without_gaps(s: Subject) {
     s.submit_all((1..=25).map(|n| job_with(n, |spec| spec.priority = (n % 3) as i8)).collect()).await;
     let filter = JobFilter { status: Some(Status::Pending), ..JobFilter::default() };

@@ -7,6 +7,11 @@ use coolant_core::store::{Claimed, NewJob, Start};
 use super::Subject;
 use super::kit::*;
 
+/// A job that has to wait for so many seconds.
+fn after(seconds: u64, new: NewJob) -> NewJob {
+    NewJob { start: Start::After(secs(seconds)), ..new }
+}
+
 /// Job number `n` of a tenant.
 fn of(name: &str, n: u32) -> NewJob {
     job_with(n, |spec| spec.tenant = tenant(name))
@@ -132,7 +137,7 @@ pub(super) async fn a_tenant_whose_jobs_cannot_start_passes_its_turn_on(s: Subje
         })
     };
     s.submit_all((1..=20).map(locked).collect()).await;
-    s.submit(NewJob { start: Start::After(secs(60)), ..of("b", 100) }).await;
+    s.submit(after(60, of("b", 100))).await;
     s.submit_all(many("c", 201..=204)).await;
     assert_eq!(claimed_ids(&s.claim(2).await), [id(1), id(201)]);
     assert_eq!(claimed_ids(&s.claim(1).await), [id(202)], "the lock key of `a` is held");
@@ -159,7 +164,7 @@ pub(super) async fn every_one_of_many_tenants_gets_its_turn(s: Subject) {
         .collect();
     s.submit_all(jobs).await;
     // Some more that have nothing for now: they are passed over.
-    let later = (0..200).map(|n| NewJob { start: Start::After(secs(500)), ..of(&format!("l{n}"), 5000 + n) });
+    let later = (0..200).map(|n| after(500, of(&format!("l{n}"), 5000 + n)));
     s.submit_all(later.collect()).await;
     let mut turns = std::collections::BTreeMap::<String, u32>::new();
     for claims in 0..90 {
@@ -173,6 +178,34 @@ pub(super) async fn every_one_of_many_tenants_gets_its_turn(s: Subject) {
     assert!(most - least <= 1, "{least} to {most} turns");
     let rest: usize = s.claim(1000).await.len();
     assert_eq!(turns.values().sum::<u32>() as usize + rest, 900);
+}
+
+pub(super) async fn jobs_for_later_go_among_the_others_by_their_instants(s: Subject) {
+    s.submit_all(vec![after(10, of("a", 1)), after(6, of("a", 2)), after(7, of("b", 101))]).await;
+    s.advance(5);
+    s.submit_all(vec![of("a", 3), of("b", 102)]).await;
+    s.advance(3);
+    s.submit_all(vec![of("a", 4), after(100, of("b", 103))]).await;
+    let ahead = async |n| s.store.ahead_of(&s.record(id(n)).await.job).await.unwrap();
+    assert_eq!([ahead(102).await, ahead(101).await, ahead(4).await], [1, 3, 2 + 2]);
+    assert_eq!(ahead(1).await, 3 + 2, "its instant is still to come");
+    s.advance(2);
+    let order = claimed_ids(&s.claim(10).await);
+    assert_eq!(order, [3, 102, 2, 101, 4, 1].map(id));
+}
+
+pub(super) async fn ten_thousand_jobs_of_one_instant_delay_ten_of_another_tenant_by_twenty_claims(
+    s: Subject,
+) {
+    for first in (0..10_000).step_by(1000) {
+        s.submit_all((first..first + 1000).map(|n| after(60, of("a", n))).collect()).await;
+    }
+    s.submit_all((20_000..20_010).map(|n| after(61, of("b", n))).collect()).await;
+    s.advance(61);
+    // Ten for themselves and twenty more.
+    let tenants = s.next_tenants(30).await;
+    assert_eq!(tenants.matches('b').count(), 10, "{tenants}");
+    assert_eq!(s.claim(1000).await.len(), 1000, "and none of the others is lost");
 }
 
 pub(super) async fn the_jobs_ahead_are_those_that_turns_put_there(s: Subject) {

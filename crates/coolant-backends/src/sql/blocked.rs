@@ -16,9 +16,9 @@ use coolant_core::time::Timestamp;
 use coolant_core::upstream::Blockage;
 
 use crate::conn::{Columns, Conn, Kind, Value};
-use crate::sql::apply::Effects;
 use crate::sql::claim::NOT_HELD;
 use crate::sql::codec::{broken, job_id};
+use crate::sql::effects::Effects;
 use crate::sql::jobs;
 use crate::sql::upstreams::that_need_care;
 

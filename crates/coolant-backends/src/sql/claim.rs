@@ -18,14 +18,14 @@ use coolant_core::turns::{Given, Kind as Asked, Rota, Share, Turn, Turns, Waitin
 use coolant_core::upstream::{Desk, Starter};
 
 use crate::conn::{Columns, Conn, Dialect, Kind, Row, Value};
-use crate::sql::apply::Effects;
 use crate::sql::codec::{broken, job_id, name};
-use crate::sql::few::FewDue;
+use crate::sql::delayed::Delayed;
+use crate::sql::effects::Effects;
 use crate::sql::floor::Floors;
 use crate::sql::jobs;
 use crate::sql::last_turns::last_turns;
 use crate::sql::lost::{Quiet, lock_expired};
-use crate::sql::waiting::{Due, Found, IN_LINE, LINE, Line, Window, lines};
+use crate::sql::waiting::{DELAYED_IN_LINE, Due, Found, IN_LINE, LINE, Line, Window, lines};
 
 /// A job whose instant has come, in the order of its tenant's jobs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,20 +45,20 @@ pub(crate) struct Candidate {
 #[derive(Debug)]
 pub(crate) struct Memory {
     floors: Floors,
-    few: FewDue,
+    delayed: Delayed,
     quiet: Quiet,
 }
 
 impl Memory {
     pub(crate) fn of_a_lane(dialect: Dialect) -> Self {
-        let (floors, few) = (Floors::of_a_lane(dialect), FewDue::of_a_lane(dialect));
-        Self { floors, few, quiet: Quiet::default() }
+        let (floors, delayed) = (Floors::of_a_lane(dialect), Delayed::of_a_lane(dialect));
+        Self { floors, delayed, quiet: Quiet::default() }
     }
 
     /// Forgets where jobs begin: after a rollback, some that this lane had claimed are pending again.
     pub(crate) fn forget_floors(&mut self) {
         self.floors.forget();
-        self.few.forget();
+        self.delayed.forget();
     }
 }
 
@@ -83,20 +83,13 @@ pub(crate) async fn claim(
     };
     let after = rota.lock().unwrap_or_else(PoisonError::into_inner).of(asked).after().cloned();
     let mut claiming = Claiming::begin(conn, (request, asked), now, memory, desk).await?;
-    let mut few = claiming.look_at_few(conn).await?;
-    let mut is_first = few.is_some() || after.is_none();
-    let mut windows = match &after {
-        Some(after) if few.is_none() => Window::from_behind(after).into(),
-        _ => vec![Window::all()],
-    };
+    let mut is_first = after.is_none();
+    let mut windows = after.as_ref().map_or(vec![Window::all()], |after| Window::from_behind(after).into());
     windows.reverse();
     while claiming.left > 0
         && let Some(window) = windows.pop()
     {
-        let (due, seen) = match few.take() {
-            Some(due) => (due, window.clone()),
-            None => claiming.look(conn, &window).await?,
-        };
+        let (due, seen) = claiming.look(conn, &window).await?;
         windows.extend(window.less(&seen));
         let are_all = is_first && windows.is_empty();
         claiming.is_shared |= !are_all || due.len() > 1;
@@ -132,10 +125,11 @@ struct Claiming<'c> {
     asked: Asked,
     now: Timestamp,
     floors: &'c mut Floors,
-    few: &'c mut FewDue,
     /// What upstreams and budgets let through.
     desk: &'c mut Desk,
     lines: Vec<Line>,
+    /// Tenants with jobs that were put in for later and have come due.
+    delayed: Due,
     /// Jobs whose lease has run out, the first ones of each tenant.
     lost: BTreeMap<Tenant, VecDeque<Candidate>>,
     /// Jobs that may still be given out.
@@ -162,39 +156,34 @@ impl<'c> Claiming<'c> {
             lost.entry(candidate.tenant.clone()).or_default().push_back(candidate);
         }
         lost.values_mut().for_each(|of_one| of_one.make_contiguous().sort_unstable());
-        let Memory { floors, few, .. } = memory;
+        let Memory { floors, delayed, .. } = memory;
+        let delayed = delayed.look(conn, &lines, now, floors).await?;
         let (left, given) = (request.max, Given::default());
-        Ok(Self { request, asked, now, floors, few, desk, lines, lost, left, is_shared: false, given })
+        Ok(Self { request, asked, now, floors, desk, lines, delayed, lost, left, is_shared: false, given })
     }
 
     /// Tenants of a window with jobs whose instant has come and that may start, and how far the look went.
     async fn look(&mut self, conn: &mut Conn, window: &Window) -> StoreResult<(Due, Window)> {
         let asked = Some(self.asked);
         let (due, seen) = window.look(conn, &self.lines, asked, self.now, self.floors).await?;
-        let due = self.startable(conn, due, &seen, BTreeSet::new()).await?;
+        let due = self.startable(conn, due, &seen).await?;
         Ok((due, seen))
     }
 
-    /// All tenants with jobs whose instant has come and that may start, if those jobs are few.
-    async fn look_at_few(&mut self, conn: &mut Conn) -> StoreResult<Option<Due>> {
-        let Some(due) = self.few.look(conn, &self.lines, self.now).await? else { return Ok(None) };
-        let tenants = due.keys().cloned().collect();
-        self.startable(conn, due, &Window::all(), tenants).await.map(Some)
-    }
-
-    /// What was found of a window, with lost jobs, without what may not start, and with the last turns of
-    /// these tenants.
-    async fn startable(
-        &self,
-        conn: &mut Conn,
-        mut due: Due,
-        seen: &Window,
-        mut without_turn: BTreeSet<Tenant>,
-    ) -> StoreResult<Due> {
-        for (tenant, found) in &mut due {
-            found.lines.retain(|(number, _)| self.allowed(&self.lines[*number].gate, tenant, 1) > 0);
+    /// What was found of a window, with delayed and lost jobs, without what may not start, and with the last
+    /// turns of these tenants.
+    async fn startable(&self, conn: &mut Conn, mut due: Due, seen: &Window) -> StoreResult<Due> {
+        let mut without_turn = BTreeSet::new();
+        for (tenant, delayed) in self.delayed.iter().filter(|(tenant, _)| seen.holds(tenant)) {
+            if !due.contains_key(tenant) {
+                without_turn.insert(tenant.clone());
+            }
+            due.entry(tenant.clone()).or_default().places.extend(&delayed.places);
         }
-        due.retain(|_, found| !found.lines.is_empty());
+        for (tenant, found) in &mut due {
+            found.places.retain(|(place, _)| self.allowed(&self.lines[place.line].gate, tenant, 1) > 0);
+        }
+        due.retain(|_, found| !found.places.is_empty());
         for (tenant, lost) in self.lost.iter().filter(|(tenant, _)| seen.holds(tenant)) {
             let may_start = lost.iter().filter(|candidate| self.allowed(&candidate.gate, tenant, 1) > 0);
             if let Some(first) = may_start.map(|candidate| candidate.since).min() {
@@ -260,10 +249,10 @@ impl<'c> Claiming<'c> {
 
     /// The first jobs of each of these tenants, as many as it wants, their rows locked.
     async fn choose(&mut self, conn: &mut Conn, wanted: &[Want], due: &Due) -> StoreResult<Vec<Candidate>> {
-        let mut rows = Vec::new();
+        let (mut waiting, mut delayed) = (Vec::new(), Vec::new());
         for (tenant, want) in wanted {
-            let numbers = due.get(tenant).into_iter().flat_map(|found| &found.lines);
-            for (line, since) in numbers.map(|(number, since)| (&self.lines[*number], since)) {
+            for (place, since) in due.get(tenant).into_iter().flat_map(|found| &found.places) {
+                let line = &self.lines[place.line];
                 let at_most = self.allowed(&line.gate, tenant, *want);
                 if at_most == 0 {
                     continue;
@@ -271,11 +260,13 @@ impl<'c> Claiming<'c> {
                 let mut row = Vec::from(line.values());
                 let floor = since.as_millis().into();
                 row.extend([tenant.as_str().into(), floor, i64::from(at_most).into()]);
-                rows.push(row);
+                if place.is_delayed { &mut delayed } else { &mut waiting }.push(row);
             }
         }
+        let mut pending = first_pending(conn, IN_LINE, waiting, self.now).await?;
+        pending.extend(first_pending(conn, DELAYED_IN_LINE, delayed, self.now).await?);
         let mut found: BTreeMap<Tenant, Vec<Candidate>> = BTreeMap::new();
-        for candidate in pending(conn, rows, self.now).await? {
+        for candidate in pending {
             found.entry(candidate.tenant.clone()).or_default().push(candidate);
         }
         let mut chosen = Vec::new();
@@ -362,9 +353,14 @@ const WANTED: Columns<'_> =
     &[LINE[0], LINE[1], LINE[2], LINE[3], ("tenant", Kind::Text), ("floor", Kind::Int), ("want", Kind::Int)];
 
 /// Pending jobs of a tenant in a line whose instant has come, the first ones, their rows locked.
-async fn pending(conn: &mut Conn, rows: Vec<Vec<Value>>, now: Timestamp) -> StoreResult<Vec<Candidate>> {
+async fn first_pending(
+    conn: &mut Conn,
+    in_line: &str,
+    rows: Vec<Vec<Value>>,
+    now: Timestamp,
+) -> StoreResult<Vec<Candidate>> {
     let text = format!(
-        "SELECT j.id, j.due_at, j.priority, j.tenant, j.lock_key, j.gate, r.floor FROM jobs j WHERE {IN_LINE} \
+        "SELECT j.id, j.due_at, j.priority, j.tenant, j.lock_key, j.gate, r.floor FROM jobs j WHERE {in_line} \
          AND j.tenant {{bytewise}} = r.tenant AND j.due_at >= r.floor AND j.due_at <= $1 AND {NOT_HELD} \
          ORDER BY j.due_at, j.id LIMIT r.want {{skip}}"
     );

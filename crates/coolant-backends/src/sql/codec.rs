@@ -62,6 +62,7 @@ pub(crate) const JOB_COLUMNS: Columns<'_> = &[
     ("reopen_at", Kind::Int),
     ("lock_until", Kind::Int),
     ("max_wait_ms", Kind::Int),
+    ("delayed", Kind::Int),
     ("claims", Kind::Int),
     ("executions", Kind::Int),
     ("tries", Kind::Int),
@@ -132,6 +133,7 @@ pub(crate) fn encode(job: &Job) -> StoreResult<Vec<Value>> {
     row.extend([
         at(lifecycle::locked_until(job)),
         millis_up(spec.policy.max_wait).into(),
+        i64::from(is_delayed(job)).into(),
         counters.claims.into(),
         i64::from(counters.executions).into(),
         i64::from(counters.tries).into(),
@@ -158,6 +160,11 @@ pub(crate) fn encode(job: &Job) -> StoreResult<Vec<Value>> {
         at(job.finished_at),
     ]);
     Ok(row)
+}
+
+/// Whether its instant was still to come when it was written (`delayed`).
+fn is_delayed(job: &Job) -> bool {
+    matches!(job.state, JobState::Pending { visible_at, .. } if visible_at > job.updated_at)
 }
 
 /// The columns from `due_at` to `reopen_at`: each state fills its own and leaves the others empty.
@@ -215,6 +222,7 @@ pub(crate) fn decode(row: &mut Row) -> StoreResult<Job> {
     let columns = StateColumns::read(row)?;
     let _lock_until = row.maybe_int()?;
     let _max_wait_ms = row.int()?;
+    let _delayed = row.int()?;
     let counters = decode_counters(row)?;
     let last_error: Option<Failure> = from_maybe_json(row.maybe_text()?)?;
     let _error_code = row.maybe_text()?;

@@ -8,7 +8,8 @@
 //! Always true:
 //! - at the time it was looked up, no pending job of the tenant in the line, locked or not, lay below its floor;
 //! - a floor lies `MARGIN` in the past, so a job that is committed later can lie below it only if its
-//!   transaction took longer than that. Such a job is found when the floor is looked up again.
+//!   transaction took longer than that. Such a job is found when the floor is looked up again;
+//! - a floor lies above no delayed job of the line, so one that is put among the waiting jobs is not below it.
 //!
 //! SQLite removes entries at once and has no floors.
 
@@ -28,6 +29,11 @@ pub(crate) const KEPT: Duration = Duration::from_secs(5);
 const EMPTY_FOR: Duration = Duration::from_secs(600);
 /// Floors that are remembered; with more, all are forgotten.
 const MOST: usize = 20_000;
+
+/// Whether that much time has not passed since. A clock that was set back makes worthless what was seen before.
+pub(crate) fn within(since: Timestamp, span: Duration, now: Timestamp) -> bool {
+    (since..since.plus(span)).contains(&now)
+}
 
 /// The highest that a floor may be.
 pub(crate) fn highest_floor(now: Timestamp) -> i64 {
@@ -49,17 +55,20 @@ pub(crate) struct Floors {
     are_kept: bool,
     of: HashMap<Line, BTreeMap<String, Floor>>,
     count: usize,
+    /// Where the delayed jobs of lines begin.
+    delayed: HashMap<Line, i64>,
 }
 
 impl Floors {
     /// None known yet.
     pub(crate) fn of_a_lane(dialect: Dialect) -> Self {
-        Self { are_kept: dialect == Dialect::Postgres, of: HashMap::new(), count: 0 }
+        let are_kept = dialect == Dialect::Postgres;
+        Self { are_kept, of: HashMap::new(), count: 0, delayed: HashMap::new() }
     }
 
     /// None at all: every look begins at the first entry.
     pub(crate) fn none() -> Self {
-        Self { are_kept: false, of: HashMap::new(), count: 0 }
+        Self::of_a_lane(Dialect::Sqlite)
     }
 
     /// A look at a window of a line in pieces: each tenant that is known, from its floor on, and the unknown
@@ -68,9 +77,7 @@ impl Floors {
         let first = Piece { known: None, start: window.start.clone(), until: window.end.clone() };
         let mut pieces = vec![first];
         let Some(known) = self.of.get_mut(line) else { return pieces };
-        // A clock that was set back makes every floor worthless.
-        let within = |since: Timestamp, span| (since..since.plus(span)).contains(&now);
-        known.retain(|_, floor| within(floor.seen, EMPTY_FOR));
+        known.retain(|_, floor| within(floor.seen, EMPTY_FOR, now));
         for (tenant, floor) in known.range(window.start.clone()..window.end.clone()) {
             if let Some(before) = pieces.last_mut() {
                 before.until.clone_from(tenant);
@@ -78,11 +85,18 @@ impl Floors {
             if pieces.len() > Window::MOST {
                 break;
             }
-            let from = if within(floor.looked_up, KEPT) { floor.due_at } else { i64::MIN };
+            let from = if within(floor.looked_up, KEPT, now) { floor.due_at } else { i64::MIN };
             let start = format!("{tenant}\u{1}");
             pieces.push(Piece { known: Some((tenant.clone(), from)), start, until: window.end.clone() });
         }
         pieces
+    }
+
+    /// What is learned from now on gives no floor of one of these lines above its instant.
+    pub(crate) fn keep_below(&mut self, instants: impl Iterator<Item = (Line, i64)>) {
+        if self.are_kept {
+            self.delayed = instants.collect();
+        }
     }
 
     /// What a look has found: the first instant of a tenant's jobs in a line.
@@ -97,7 +111,7 @@ impl Floors {
         if !self.are_kept {
             return;
         }
-        let highest = highest_floor(now);
+        let highest = self.delayed.get(line).map_or(i64::MAX, |first| *first).min(highest_floor(now));
         let due_at_least = due_at.map_or(highest, |due_at| due_at.min(highest));
         let of_line = self.of.entry(line.clone()).or_default();
         let asked_from = piece.known.as_ref().filter(|(known, _)| known == tenant).map(|(_, from)| *from);
@@ -124,6 +138,7 @@ impl Floors {
     /// Forgets them all: after a rollback, jobs that this lane had claimed are pending again.
     pub(crate) fn forget(&mut self) {
         self.of.clear();
+        self.delayed.clear();
         self.count = 0;
     }
 }

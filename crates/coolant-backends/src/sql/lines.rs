@@ -39,13 +39,18 @@ pub(crate) async fn note(conn: &mut Conn, lines: BTreeSet<Line>) -> StoreResult<
 
 /// Marks lines in which nothing waits or runs, and drops those that were marked long ago: so many at most.
 pub(crate) async fn forget(conn: &mut Conn, limit: u32, now: Timestamp) -> StoreResult<()> {
-    let live = |status: &str| {
+    let without = |condition: &str| {
         format!(
-            "EXISTS (SELECT 1 FROM jobs j WHERE j.status = '{status}' AND j.queue = lines.queue \
+            "NOT EXISTS (SELECT 1 FROM jobs j WHERE {condition} AND j.queue = lines.queue \
              AND j.job_type = lines.job_type AND j.gate = lines.gate AND j.priority = lines.priority)"
         )
     };
-    let rests = format!("NOT {} AND NOT {}", live("PENDING"), live("RUNNING"));
+    let conditions = [
+        "j.status = 'PENDING' AND j.delayed = 0",
+        "j.status = 'PENDING' AND j.delayed = 1",
+        "j.status = 'RUNNING'",
+    ];
+    let rests = conditions.map(without).join(" AND ");
     let text = format!("UPDATE lines SET resting_since = $1 WHERE resting_since IS NULL AND {rests}");
     conn.execute(&text, &[now.as_millis().into()]).await?;
     let row = match conn.dialect() {

@@ -9,8 +9,8 @@ use coolant_core::store::StoreResult;
 use coolant_core::time::Timestamp;
 
 use crate::conn::{Conn, Value};
-use crate::sql::apply::Effects;
 use crate::sql::codec::{broken, job_id};
+use crate::sql::effects::Effects;
 use crate::sql::jobs;
 
 /// Writes down that a process lives.

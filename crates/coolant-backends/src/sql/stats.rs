@@ -287,7 +287,14 @@ pub(crate) async fn stats(
         .await?;
     let job_duration_p95 = ask.p95(timed).await?;
     // These two are of now, not of the window.
-    let [queue_depth] = ask.numbers("SELECT count(*) FROM jobs WHERE status = 'PENDING'{of_queue}").await?;
+    // Each half from an index of its own.
+    let mut queue_depth = 0;
+    for half in [0, 1] {
+        let text =
+            format!("SELECT count(*) FROM jobs WHERE status = 'PENDING' AND delayed = {half}{{of_queue}}");
+        let [count] = ask.numbers(&text).await?;
+        queue_depth += count;
+    }
     let [dlq_message_count] = ask
         .numbers("SELECT count(*) FROM jobs WHERE status = 'FAILED' AND reopen <> 'discarded'{of_queue}")
         .await?;

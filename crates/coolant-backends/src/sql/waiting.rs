@@ -1,4 +1,5 @@
-//! Who has jobs waiting: lines of jobs, and in each of them the tenants whose first job has come due.
+//! Who has jobs waiting: lines of jobs, and in each of them the tenants whose first job has come due. Jobs that
+//! were put in for later are not among them (`delayed`).
 //!
 //! The index of waiting jobs has the tenant before the instant. So the next tenant of a line is one step down
 //! the index, however many jobs the one before it has, and a look at a line costs by its tenants, not by its
@@ -33,9 +34,13 @@ pub(crate) struct Line {
 pub(crate) const LINE: [(&str, Kind); 4] =
     [("queue", Kind::Text), ("job_type", Kind::Text), ("gate", Kind::Text), ("priority", Kind::Int)];
 
-/// That a job `j` waits in the line of the row `r`.
-pub(crate) const IN_LINE: &str = "j.status = 'PENDING' AND j.queue = r.queue AND j.job_type = r.job_type \
-                                  AND j.gate = r.gate AND j.priority = r.priority";
+/// That a job `j` waits in the line of the row `r` and was not put in for later.
+pub(crate) const IN_LINE: &str = "j.status = 'PENDING' AND j.delayed = 0 AND j.queue = r.queue \
+                                  AND j.job_type = r.job_type AND j.gate = r.gate AND j.priority = r.priority";
+
+/// That it was put in for later (`delayed`).
+pub(crate) const DELAYED_IN_LINE: &str = "j.status = 'PENDING' AND j.delayed = 1 AND j.queue = r.queue AND j.job_type = r.job_type \
+     AND j.gate = r.gate AND j.priority = r.priority";
 
 impl Line {
     /// The line that a job waits in.
@@ -100,14 +105,21 @@ pub(crate) struct Window {
     pub(crate) end: String,
 }
 
+/// Where a tenant's jobs wait: a line, by number, and whether they were put in for later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) line: usize,
+    pub(crate) is_delayed: bool,
+}
+
 /// Tenants with jobs that have come due.
 pub(crate) type Due = BTreeMap<Tenant, Found>;
 
 /// A tenant's jobs that have come due.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Found {
-    /// The lines where they wait, by number, and the instant of the first of them in each.
-    pub(crate) lines: Vec<(usize, Timestamp)>,
+    /// Where they wait, and the instant of the first of them in each place.
+    pub(crate) places: Vec<(Place, Timestamp)>,
     /// The end of the first lease that ran out.
     pub(crate) lost: Option<Timestamp>,
     /// The tenant's last turn that is kept.
@@ -117,7 +129,7 @@ pub(crate) struct Found {
 impl Found {
     /// The instant of the first of them; `None` if there are none.
     pub(crate) fn since(&self) -> Option<Timestamp> {
-        self.lines.iter().map(|(_, since)| *since).chain(self.lost).min()
+        self.places.iter().map(|(_, since)| *since).chain(self.lost).min()
     }
 }
 
@@ -200,7 +212,7 @@ impl Window {
             if let Some(since) = since {
                 let tenant = name(Tenant::parse(tenant))?;
                 let found = due.entry(tenant).or_default();
-                found.lines.push((*number, since));
+                found.places.push((Place { line: *number, is_delayed: false }, since));
                 found.last = last;
             }
         }

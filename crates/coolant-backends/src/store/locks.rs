@@ -21,15 +21,8 @@ impl LockStore for SqlStore {
     }
 
     async fn lock(&self, key: &LockName) -> StoreResult<LockAt> {
-        let (key, clock) = (key.clone(), self.clock.clone());
-        self.read(move |conn| {
-            async move {
-                let now = clock.now(conn).await?;
-                locks::one(conn, &key, now).await
-            }
-            .boxed()
-        })
-        .await
+        let key = key.clone();
+        self.read_now(move |conn, now| async move { locks::one(conn, &key, now).await }.boxed()).await
     }
 
     async fn forget_locks(&self, limit: u32) -> StoreResult<u32> {

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use coolant_core::store::{StoreError, StoreResult};
+use coolant_core::time::Timestamp;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::SqlStore;
@@ -33,7 +35,24 @@ impl SqlStore {
         self.read_within(LONGEST_READ, read).await
     }
 
-    /// The same of a server that has to answer by then.
+    /// The same for what depends on the time.
+    pub(super) async fn read_now<T, F>(&self, read: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Conn, Timestamp) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
+    {
+        let clock = self.clock.clone();
+        self.read(move |conn| {
+            async move {
+                let now = clock.now(conn).await?;
+                read(conn, now).await
+            }
+            .boxed()
+        })
+        .await
+    }
+
+    /// The same as [`Self::read`] of a server that has to answer by then.
     pub(super) async fn read_within<T, F>(&self, limit: Duration, read: F) -> StoreResult<T>
     where
         T: Send + 'static,

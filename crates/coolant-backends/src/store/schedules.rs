@@ -55,14 +55,6 @@ impl ScheduleStore for SqlStore {
     }
 
     async fn due_schedules(&self, limit: u32) -> StoreResult<Vec<Schedule>> {
-        let clock = self.clock.clone();
-        self.read(move |conn| {
-            async move {
-                let now = clock.now(conn).await?;
-                schedules::due(conn, limit, now).await
-            }
-            .boxed()
-        })
-        .await
+        self.read_now(move |conn, now| async move { schedules::due(conn, limit, now).await }.boxed()).await
     }
 }

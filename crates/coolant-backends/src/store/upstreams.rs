@@ -30,13 +30,9 @@ impl UpstreamStore for SqlStore {
     }
 
     async fn upstreams(&self, names: Option<&[Upstream]>) -> StoreResult<Vec<UpstreamNow>> {
-        let (names, clock) = (names.map(<[Upstream]>::to_vec), self.clock.clone());
-        self.read(move |conn| {
-            async move {
-                let now = clock.now(conn).await?;
-                upstreams::read(conn, names.as_deref(), now).await
-            }
-            .boxed()
+        let names = names.map(<[Upstream]>::to_vec);
+        self.read_now(move |conn, now| {
+            async move { upstreams::read(conn, names.as_deref(), now).await }.boxed()
         })
         .await
     }
@@ -62,15 +58,9 @@ impl UpstreamStore for SqlStore {
     }
 
     async fn tenant(&self, tenant: &Tenant) -> StoreResult<Option<TenantNow>> {
-        let (tenant, clock) = (tenant.clone(), self.clock.clone());
-        self.read(move |conn| {
-            async move {
-                let now = clock.now(conn).await?;
-                upstreams::tenant(conn, &tenant, now).await
-            }
-            .boxed()
-        })
-        .await
+        let tenant = tenant.clone();
+        self.read_now(move |conn, now| async move { upstreams::tenant(conn, &tenant, now).await }.boxed())
+            .await
     }
 
     async fn acquire_permits(
@@ -98,14 +88,6 @@ impl UpstreamStore for SqlStore {
     }
 
     async fn breakers_stir(&self) -> StoreResult<bool> {
-        let clock = self.clock.clone();
-        self.read(move |conn| {
-            async move {
-                let now = clock.now(conn).await?;
-                upstreams::stir(conn, now).await
-            }
-            .boxed()
-        })
-        .await
+        self.read_now(move |conn, now| async move { upstreams::stir(conn, now).await }.boxed()).await
     }
 }

@@ -1,0 +1,203 @@
+//! Jobs that were put in for later, once their instant has come.
+//!
+//! A job that has to wait for its instant when it is written stands in an index of such jobs, by that instant
+//! (`delayed` is 1), and not among those that can start at once. So jobs for later cost those for now nothing: no
+//! submit of these goes into the midst of them, and no claim steps over a tenant that has nothing else.
+//!
+//! A claim reads of each line the first delayed jobs that have come due, and gives them out from there. Where
+//! they are more than `FEW`, it puts some of the others among the waiting jobs, first due first.
+//!
+//! Where the delayed jobs of a line begin is remembered on PostgreSQL, for the reason and with the margin that
+//! tenants have floors for (`floor`).
+
+use std::collections::HashMap;
+
+use coolant_core::names::Tenant;
+use coolant_core::store::StoreResult;
+use coolant_core::time::Timestamp;
+
+use crate::conn::{Columns, Conn, Dialect, Kind, Row};
+use crate::sql::codec::{broken, name};
+use crate::sql::floor::{Floors, KEPT, highest_floor, within};
+use crate::sql::waiting::{DELAYED_IN_LINE, Due, LINE, Line, Place};
+
+/// Jobs of a line that a claim gives out without putting them among the waiting ones first.
+const FEW: usize = 100;
+/// Jobs of a line that a claim puts among the waiting ones at most: 10 000 jobs of one instant keep those that come
+/// due behind them waiting for ten claims.
+const MOVED: i64 = 1000;
+/// Lines that are remembered; with more, all are forgotten.
+const MOST: usize = 10_000;
+
+/// What a lane remembers of a line.
+#[derive(Debug)]
+struct Seen {
+    floor: i64,
+    /// When its jobs were last read from the first entry on.
+    looked_up: Timestamp,
+}
+
+/// What a lane remembers of delayed jobs.
+#[derive(Debug)]
+pub(crate) struct Delayed {
+    /// Whether the database needs floors.
+    has_floors: bool,
+    of: HashMap<Line, Seen>,
+}
+
+/// A delayed job whose instant has come.
+#[derive(Debug)]
+struct Come {
+    id: String,
+    tenant: String,
+    due_at: i64,
+}
+
+impl Delayed {
+    /// Nothing known yet.
+    pub(crate) fn of_a_lane(dialect: Dialect) -> Self {
+        Self { has_floors: dialect == Dialect::Postgres, of: HashMap::new() }
+    }
+
+    /// Tenants with delayed jobs of these lines that have come due, by the first of them. Where those are many,
+    /// some of them are put among the waiting jobs. No floor of a tenant will lie above one that is left.
+    pub(crate) async fn look(
+        &mut self,
+        conn: &mut Conn,
+        lines: &[Line],
+        now: Timestamp,
+        floors: &mut Floors,
+    ) -> StoreResult<Due> {
+        let starts: Vec<Option<i64>> = lines.iter().map(|line| self.start(line, now)).collect();
+        let mut come = read(conn, lines, &starts, FEW as i64 + MOVED, now).await?;
+        let seen = lines.iter().zip(&starts).zip(&come).map(|((line, start), come)| {
+            let first = come.first().map(|first| first.due_at);
+            (line.clone(), self.learn(line, *start, first, now))
+        });
+        floors.keep_below(seen);
+        let mut many = Vec::new();
+        for come in &mut come {
+            many.extend(come.split_off(FEW.min(come.len())));
+        }
+        put_among_waiting(conn, many).await?;
+        by_tenant(come)
+    }
+
+    /// From which instant on the jobs of a line are read; from the first if `None`.
+    fn start(&self, line: &Line, now: Timestamp) -> Option<i64> {
+        let seen = self.of.get(line).filter(|seen| self.has_floors && within(seen.looked_up, KEPT, now));
+        seen.map(|seen| seen.floor)
+    }
+
+    /// What was found of a line that was read from that instant on. Gives its floor.
+    fn learn(&mut self, line: &Line, start: Option<i64>, first: Option<i64>, now: Timestamp) -> i64 {
+        let floor = first.map_or(i64::MAX, |due_at| due_at).min(highest_floor(now));
+        if self.has_floors {
+            if self.of.len() >= MOST {
+                self.of.clear();
+            }
+            let seen = self.of.entry(line.clone()).or_insert(Seen { floor, looked_up: now });
+            seen.floor = floor;
+            if start.is_none() {
+                seen.looked_up = now;
+            }
+        }
+        floor
+    }
+
+    /// Forgets them all: after a rollback, jobs that this lane had claimed are delayed again.
+    pub(crate) fn forget(&mut self) {
+        self.of.clear();
+    }
+}
+
+/// How many delayed jobs of each tenant have come due in these lines, so many of each line counted at most.
+pub(crate) async fn counts(
+    conn: &mut Conn,
+    lines: &[Line],
+    limit: i64,
+    now: Timestamp,
+) -> StoreResult<HashMap<Tenant, i64>> {
+    let mut counts = HashMap::new();
+    for Come { tenant, .. } in
+        read(conn, lines, &vec![None; lines.len()], limit, now).await?.into_iter().flatten()
+    {
+        *counts.entry(name(Tenant::parse(tenant))?).or_default() += 1;
+    }
+    Ok(counts)
+}
+
+const READ: Columns<'_> = &[("place", Kind::Int), LINE[0], LINE[1], LINE[2], LINE[3], ("start", Kind::Int)];
+
+fn first_of_line() -> String {
+    format!(
+        "SELECT r.place, j.id, j.tenant, j.due_at FROM jobs j WHERE {DELAYED_IN_LINE} AND j.due_at >= r.start \
+         AND j.due_at <= $1 ORDER BY j.due_at LIMIT $2"
+    )
+}
+
+/// Those of each line that have come due, first due first, so many of a line at most.
+async fn read(
+    conn: &mut Conn,
+    lines: &[Line],
+    starts: &[Option<i64>],
+    limit: i64,
+    now: Timestamp,
+) -> StoreResult<Vec<Vec<Come>>> {
+    let rows = lines.iter().zip(starts).zip(0_i64..).map(|((line, start), place)| {
+        let mut row = vec![place.into()];
+        row.extend(line.values());
+        row.push(start.unwrap_or(i64::MIN).into());
+        row
+    });
+    let params = [now.as_millis().into(), limit.into()];
+    let mut come: Vec<Vec<Come>> = lines.iter().map(|_| Vec::new()).collect();
+    for mut row in conn.query_for_each(&first_of_line(), &params, READ, rows.collect()).await? {
+        let place = usize::try_from(row.int()?).map_err(broken)?;
+        come[place].push(Come { id: row.text()?, tenant: row.text()?, due_at: row.int()? });
+    }
+    // The rows of different lines come in no order.
+    come.iter_mut().for_each(|of_line| of_line.sort_by(|a, b| (a.due_at, &a.id).cmp(&(b.due_at, &b.id))));
+    Ok(come)
+}
+
+/// Leaves out those that somebody else has in hand.
+async fn put_among_waiting(conn: &mut Conn, many: Vec<Come>) -> StoreResult<()> {
+    let id: Columns<'_> = &[("id", Kind::Text)];
+    let rows = many.into_iter().map(|come| vec![come.id.into()]).collect();
+    let free = "SELECT j.id FROM jobs j WHERE j.id = r.id AND j.status = 'PENDING' AND j.delayed = 1 {skip}";
+    let free = conn.query_for_each(free, &[], id, rows).await?;
+    let rows: StoreResult<Vec<_>> =
+        free.into_iter().map(|mut row: Row| Ok(vec![row.text()?.into()])).collect();
+    conn.execute_rows("UPDATE jobs SET delayed = 0 {from_rows} WHERE jobs.id = r.id", &[], id, rows?).await?;
+    Ok(())
+}
+
+/// Tenants with the first of their jobs in each line.
+fn by_tenant(come: Vec<Vec<Come>>) -> StoreResult<Due> {
+    let mut due = Due::new();
+    for (line, come) in come.into_iter().enumerate() {
+        let place = Place { line, is_delayed: true };
+        for Come { tenant, due_at, .. } in come {
+            let places = &mut due.entry(name(Tenant::parse(tenant))?).or_default().places;
+            // They come in their order: what is there is earlier.
+            if places.last().is_none_or(|(last, _)| *last != place) {
+                places.push((place, Timestamp::from_millis(due_at)));
+            }
+        }
+    }
+    Ok(due)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{READ, first_of_line};
+    use crate::sql::plan;
+
+    #[test]
+    fn delayed_jobs_are_read_from_their_own_index_in_its_order() {
+        let plan = plan::of(&first_of_line(), 2, READ);
+        let by = "jobs_delayed (queue=? AND job_type=? AND gate=? AND priority=? AND due_at>? AND due_at<?)";
+        assert!(plan.contains(by) && !plan.contains("TEMP B-TREE"), "{plan}");
+    }
+}
