@@ -160,12 +160,9 @@ impl LedgerSum {
     }
 }
 
-/// Keeps the ledger. Entries of jobs come by `Store::apply`.
+/// Reads the ledger. What is booked comes by `Store::apply` and by `UpstreamStore::settle_permits`.
 #[async_trait]
 pub trait LedgerStore: Send + Sync {
-    /// Books calls that belong to no job, each once however often it is told.
-    async fn book(&self, calls: Vec<LooseCall>) -> StoreResult<()>;
-
     /// A page of the ledger, newest first.
     async fn ledger_page(&self, filter: &LedgerFilter, page: LedgerPage) -> StoreResult<Vec<LedgerRow>>;
 

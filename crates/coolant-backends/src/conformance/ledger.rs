@@ -1,18 +1,17 @@
 //! The ledger: what is kept of a paid call, what counts as wasted, pages and sums.
 
 use coolant_core::failure::FailureClass;
-use coolant_core::ledger::{LedgerBy, LedgerFilter, LedgerPage, LedgerRow, LedgerSum, LooseCall};
+use coolant_core::ledger::{LedgerBy, LedgerFilter, LedgerPage, LedgerRow, LedgerSum};
 use coolant_core::lifecycle::{Event, Refusal};
 use coolant_core::money::{Money, Usage};
-use coolant_core::names::{JobType, Queue};
+use coolant_core::names::JobType;
 use coolant_core::store::JobChange;
 use coolant_core::time::{DAY_MS, date_of};
-use coolant_core::upstream::{PermitRequest, PermitSettlement};
+use coolant_core::upstream::{PermitRequest, PermitSettlement, Verdict};
 use serde_json::json;
-use uuid::Uuid;
 
 use super::Subject;
-use super::calls::{ask, ok};
+use super::calls::{ask, ok, permit, upstream};
 use super::kit::*;
 
 fn everything() -> Usage {
@@ -37,23 +36,34 @@ fn everything() -> Usage {
     }
 }
 
-fn loose(n: u128, tenant_name: &str, usage: Usage) -> LooseCall {
-    LooseCall {
-        id: Uuid::from_u128(n),
-        tenant: tenant(tenant_name),
-        queue: Queue::default(),
-        job_type: JobType::parse("SEARCH").unwrap(),
-        usage,
-    }
-}
-
 fn step_of(n: i64, name: &str, usage: Vec<Usage>) -> Event {
     Event::SaveStep { token: token(n), name: name.into(), output: json!(n), usage }
 }
 
 const ALL: LedgerPage = LedgerPage { limit: 1000, before: None };
 
+/// What settles a call of no job, under permit number `n`.
+fn settlement((n, usage): (u32, Usage)) -> PermitSettlement {
+    let verdict = match usage.failed {
+        Some(class) => Verdict::Failed(failure(class)),
+        None => Verdict::Ok { rest: None },
+    };
+    PermitSettlement { id: permit(n), verdict, usage }
+}
+
 impl Subject {
+    /// Books calls of no job.
+    async fn book(&self, calls: Vec<(u32, Usage)>) {
+        let ask = |(n, usage): &(u32, Usage)| {
+            let upstream = upstream(usage.upstream.as_deref().unwrap());
+            PermitRequest { upstream, tenant: tenant("t"), step: Some("SEARCH".into()), ..ask(*n, None, 0.0) }
+        };
+        let permits = self.store.acquire_permits(calls.iter().map(ask).collect()).await.unwrap();
+        assert!(permits.iter().all(Result::is_ok), "{permits:?}");
+        let settled = self.store.settle_permits(calls.into_iter().map(settlement).collect()).await.unwrap();
+        assert!(settled.iter().flatten().all(|settled| !settled.repeated), "{settled:?}");
+    }
+
     async fn page(&self, filter: &LedgerFilter, page: LedgerPage) -> Vec<LedgerRow> {
         self.store.ledger_page(filter, page).await.unwrap()
     }
@@ -200,13 +210,13 @@ pub(super) async fn what_an_attempt_settled_is_wasted_however_it_ends_without_a_
 }
 
 pub(super) async fn calls_of_no_job_are_booked_once(s: Subject) {
-    let calls = || vec![loose(1, "t", paid(5)), loose(2, "t", Usage { failed: Some(NETWORK), ..paid(2) })];
-    s.store.book(calls()).await.unwrap();
+    let calls = || vec![(1, paid(5)), (2, Usage { failed: Some(NETWORK), ..paid(2) })];
+    s.book(calls()).await;
     s.advance(1);
-    s.twin.book(calls()).await.unwrap();
-    s.store.book(Vec::new()).await.unwrap();
+    let again = s.twin.settle_permits(calls().into_iter().map(settlement).collect()).await.unwrap();
+    assert!(again.into_iter().all(|settled| settled.unwrap().repeated));
     let rows = s.page(&LedgerFilter::default(), ALL).await;
-    assert_eq!(rows.iter().map(|row| row.id).collect::<Vec<_>>(), [Uuid::from_u128(2), Uuid::from_u128(1)]);
+    assert_eq!(rows.iter().map(|row| row.id).collect::<Vec<_>>(), [permit(2).0, permit(1).0]);
     let first = &rows[1].entry;
     assert_eq!((first.job_id, first.attempt, first.step.as_deref(), first.wasted), (None, 0, None, false));
     assert_eq!((first.tenant.as_str(), first.job_type.as_ref().unwrap().as_str()), ("t", "SEARCH"));
@@ -216,10 +226,9 @@ pub(super) async fn calls_of_no_job_are_booked_once(s: Subject) {
 }
 
 pub(super) async fn the_ledger_comes_newest_first_in_pages_without_gaps(s: Subject) {
-    for group in 0..4_u128 {
+    for group in 0..4 {
         // Three at an instant, so that pages end in the middle of one.
-        let calls = (0..3).map(|n| loose(100 - group * 10 + n, "t", paid(1)));
-        s.store.book(calls.collect()).await.unwrap();
+        s.book((0..3).map(|n| (100 - group * 10 + n, paid(1))).collect()).await;
         s.advance(1);
     }
     let all = s.page(&LedgerFilter::default(), ALL).await;
@@ -243,7 +252,7 @@ pub(super) async fn every_filter_of_the_ledger_filters(s: Subject) {
     s.apply(id(1), step_of(1, "a", vec![everything()])).await.unwrap();
     let first_day = s.now().day();
     s.clock.advance(std::time::Duration::from_millis(DAY_MS.unsigned_abs()));
-    s.store.book(vec![loose(1, "t", paid(5))]).await.unwrap();
+    s.book(vec![(1, paid(5))]).await;
     let one = async |filter: LedgerFilter| {
         let rows = s.page(&filter, ALL).await;
         let sums = s.store.ledger_sums(LedgerBy::Day, &filter).await.unwrap();
@@ -266,15 +275,13 @@ pub(super) async fn every_filter_of_the_ledger_filters(s: Subject) {
 
 pub(super) async fn the_ledger_adds_up_by_whatever_is_asked(s: Subject) {
     s.running(job(1)).await;
-    s.apply(id(1), step_of(1, "a", vec![everything(), Usage { cost: None, ..paid(0) }])).await.unwrap();
-    s.store
-        .book(vec![loose(1, "t", paid(5)), loose(2, "t", Usage { upstream: None, ..paid(1) })])
-        .await
-        .unwrap();
+    let calls = vec![everything(), Usage { cost: None, ..paid(0) }, Usage { upstream: None, ..paid(1) }];
+    s.apply(id(1), step_of(1, "a", calls)).await.unwrap();
+    s.book(vec![(1, paid(5))]).await;
     let keys = async |by| s.sums(by).await.into_iter().map(|sum| (sum.key, sum.calls)).collect::<Vec<_>>();
     let key = |name: &str| Some(name.to_owned());
-    assert_eq!(keys(LedgerBy::Tenant).await, [(key("default"), 2), (key("t"), 2)]);
-    assert_eq!(keys(LedgerBy::JobType).await, [(key("TEST"), 2), (key("SEARCH"), 2)]);
+    assert_eq!(keys(LedgerBy::Tenant).await, [(key("default"), 3), (key("t"), 1)]);
+    assert_eq!(keys(LedgerBy::JobType).await, [(key("TEST"), 3), (key("SEARCH"), 1)]);
     assert_eq!(keys(LedgerBy::Day).await, [(Some(date_of(s.now().day())), 4)]);
     assert_eq!(
         keys(LedgerBy::Upstream).await,
@@ -282,26 +289,26 @@ pub(super) async fn the_ledger_adds_up_by_whatever_is_asked(s: Subject) {
     );
     let expected = LedgerSum {
         key: key("default"),
-        calls: 2,
+        calls: 3,
         failed_calls: 1,
         unpriced_calls: 1,
         estimated_calls: 1,
-        input_tokens: 110,
+        input_tokens: 120,
         cached_tokens: 60,
-        output_tokens: 22,
-        cost: Money::from_nanos(12_345),
+        output_tokens: 24,
+        cost: Money::from_nanos(12_346),
         wasted: Money::from_nanos(12_345),
     };
     assert_eq!(s.sums(LedgerBy::Tenant).await[0], expected);
     s.advance(86_400);
-    s.store.book(vec![loose(3, "t", paid(9))]).await.unwrap();
+    s.book(vec![(3, paid(9))]).await;
     let days = keys(LedgerBy::Day).await;
     assert_eq!(days.iter().map(|(_, calls)| *calls).collect::<Vec<_>>(), [1, 4], "the newest day first");
 }
 
 pub(super) async fn sums_of_the_ledger_stop_at_the_largest_amount(s: Subject) {
     let huge = || Usage { input_tokens: i64::MAX, output_tokens: i64::MAX, ..paid(i64::MAX) };
-    s.store.book(vec![loose(1, "t", huge()), loose(2, "t", huge())]).await.unwrap();
+    s.book(vec![(1, huge()), (2, huge())]).await;
     let sum = &s.sums(LedgerBy::Tenant).await[0];
     assert!(
         sum.cost.as_nanos() > 1_000_000_000_000_000 && sum.input_tokens > 1_000_000_000_000_000,

@@ -1,11 +1,7 @@
 //! The ledger's part of the store.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
-use coolant_core::ledger::{
-    LedgerBy, LedgerFilter, LedgerPage, LedgerRow, LedgerStore, LedgerSum, LooseCall,
-};
+use coolant_core::ledger::{LedgerBy, LedgerFilter, LedgerPage, LedgerRow, LedgerStore, LedgerSum};
 use coolant_core::store::StoreResult;
 use futures::FutureExt;
 
@@ -14,15 +10,6 @@ use crate::sql::ledger;
 
 #[async_trait]
 impl LedgerStore for SqlStore {
-    async fn book(&self, calls: Vec<LooseCall>) -> StoreResult<()> {
-        let calls = Arc::new(calls);
-        self.write(move |conn, now| {
-            let calls = Arc::clone(&calls);
-            async move { ledger::book(conn, &calls, now).await }.boxed()
-        })
-        .await
-    }
-
     async fn ledger_page(&self, filter: &LedgerFilter, page: LedgerPage) -> StoreResult<Vec<LedgerRow>> {
         let filter = filter.clone();
         self.read(move |conn| async move { ledger::page(conn, &filter, page).await }.boxed()).await

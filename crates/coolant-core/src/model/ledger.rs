@@ -14,12 +14,6 @@ use crate::time::{Timestamp, date_of};
 
 #[async_trait]
 impl LedgerStore for ModelStore {
-    async fn book(&self, calls: Vec<LooseCall>) -> StoreResult<()> {
-        let (now, mut state) = (self.now(), self.state());
-        calls.into_iter().for_each(|call| state.book_loose(call, now));
-        Ok(())
-    }
-
     async fn ledger_page(&self, filter: &LedgerFilter, page: LedgerPage) -> StoreResult<Vec<LedgerRow>> {
         let state = self.state();
         let mut rows: Vec<LedgerRow> = state.ledger().filter(|row| matches(filter, &row.entry)).collect();
@@ -48,9 +42,6 @@ impl LedgerStore for ModelStore {
 
 impl State {
     pub(super) fn book_loose(&mut self, call: LooseCall, now: Timestamp) {
-        if self.loose.iter().any(|(id, ..)| *id == call.id) {
-            return;
-        }
         let entry = LedgerEntry {
             job_id: None,
             job_type: Some(call.job_type),

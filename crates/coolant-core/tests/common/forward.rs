@@ -5,7 +5,7 @@ macro_rules! forward_parts {
     ($double:ty, $inner:ident) => {
         const _: () = {
             use coolant_core::ledger::{
-                LedgerBy, LedgerFilter, LedgerPage, LedgerRow, LedgerStore, LedgerSum, LooseCall,
+                LedgerBy, LedgerFilter, LedgerPage, LedgerRow, LedgerStore, LedgerSum,
             };
             use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
             use coolant_core::names::{LockName, ScheduleName, Tenant};
@@ -16,9 +16,6 @@ macro_rules! forward_parts {
 
             #[::async_trait::async_trait]
             impl LedgerStore for $double {
-                async fn book(&self, calls: Vec<LooseCall>) -> StoreResult<()> {
-                    self.$inner.book(calls).await
-                }
                 async fn ledger_page(
                     &self,
                     filter: &LedgerFilter,

@@ -13,7 +13,7 @@ use coolant_core::documents::{
 };
 use coolant_core::job::{Attempt, Job, JobId, JobRecord, Step};
 use coolant_core::ledger::{
-    LedgerBy, LedgerEntry, LedgerFilter, LedgerPage, LedgerRow, LedgerStore, LedgerSum, LooseCall,
+    LedgerBy, LedgerEntry, LedgerFilter, LedgerPage, LedgerRow, LedgerStore, LedgerSum,
 };
 use coolant_core::lifecycle::Refusal;
 use coolant_core::lock::{LockAnswer, LockAt, LockEvent, LockStore};
@@ -285,7 +285,6 @@ pass_on! {
 
 pass_on! {
     LedgerStore:
-    book(calls: Vec<LooseCall>) -> ();
     ledger_page(filter: &LedgerFilter, page: LedgerPage) -> Vec<LedgerRow>;
     ledger_sums(by: LedgerBy, filter: &LedgerFilter) -> Vec<LedgerSum>;
 }
