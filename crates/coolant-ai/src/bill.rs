@@ -1,6 +1,6 @@
 //! Bills: what a call of the embedder is booked as, also one that failed after it may have been paid.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use coolant_core::failure::Failure;
 use coolant_core::handler::{Charge, OpenCall};
@@ -75,6 +75,5 @@ fn estimate(inputs: &[String]) -> u64 {
 
 /// The day whose prices hold; to the day, the machine's clock is good enough.
 fn today() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    SystemTime::now().into()
 }

@@ -96,8 +96,7 @@ async fn agree_on_offset(conn: &mut Conn) -> StoreResult<i64> {
 
 /// What the machine's own clock says, in milliseconds since 1970.
 pub(crate) fn wall_ms() -> i64 {
-    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since_1970.map_or(0, |span| i64::try_from(span.as_millis()).unwrap_or(i64::MAX))
+    Timestamp::from(std::time::SystemTime::now()).as_millis()
 }
 
 /// Milliseconds since boot, sleep included.

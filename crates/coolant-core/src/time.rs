@@ -2,7 +2,7 @@
 //!
 //! Nothing here reads a clock. A [`Timestamp`] comes from the store's clock, or from a test.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,21 @@ impl Timestamp {
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    /// What the machine's clock says, as an instant; the near end is 1970.
+    fn from(time: SystemTime) -> Self {
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    /// The instant as the machine's clock would say it; the near end is 1970.
+    fn from(instant: Timestamp) -> Self {
+        Self::UNIX_EPOCH + instant.since(Timestamp::default())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Elsewhere: how evidence is read (`coolant_core::evidence`), what a class decides (`lifecycle`).
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use coolant_core::evidence::{self, Context, Evidence, Operation, mask};
 use coolant_core::failure::{Failure, FailureClass};
@@ -81,11 +81,10 @@ fn read(http: &Evidence, upstream: Option<&str>, now: Timestamp) -> Option<Failu
         true => (Operation::Embeddings, "EMBEDDING"),
         false => (Operation::Chat, "LLM"),
     };
-    let millis = u64::try_from(now.as_millis()).unwrap_or(0);
     let context = Context {
         provider: upstream.map(ToOwned::to_owned),
         operation: Some(operation),
-        now: SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)),
+        now: Some(now.into()),
         ..Context::default()
     };
     evidence::read(http, &context).failure(prefix)

@@ -1,6 +1,6 @@
 //! Upstreams, permits and budgets: what users ask of them. What is let through, `coolant_core::upstream` says.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use coolant_core::evidence;
 use coolant_core::failure::{Failure, FailureClass};
@@ -266,8 +266,7 @@ fn unanswered(what: &str) -> EngineError {
 
 /// How long an answer says that nothing is left of a limit.
 fn rest(http: &evidence::Evidence, now: Timestamp) -> Option<Duration> {
-    let millis = u64::try_from(now.as_millis()).unwrap_or(0);
-    evidence::rest(http, SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis)))
+    evidence::rest(http, Some(now.into()))
 }
 
 fn failure(mut error: ErrorReport, upstream: &Upstream, now: Timestamp) -> EngineResult<Failure> {

@@ -356,8 +356,7 @@ impl Lifeline for Line {
 
 /// The day whose prices hold; to the day, the machine's clock is good enough.
 pub(super) fn today() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    SystemTime::now().into()
 }
 
 async fn keep(
