@@ -139,6 +139,7 @@ cases! { $
         every_one_of_many_tenants_gets_its_turn,
         jobs_for_later_go_among_the_others_by_their_instants,
         ten_thousand_jobs_of_one_instant_delay_ten_of_another_tenant_by_twenty_claims,
+        jobs_of_one_instant_in_several_lines_are_each_given_out_once,
         the_jobs_ahead_are_those_that_turns_put_there,
         jobs_of_several_upstreams_go_in_their_tenants_order;
     lock:

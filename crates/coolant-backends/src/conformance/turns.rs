@@ -208,6 +208,18 @@ pub(super) async fn ten_thousand_jobs_of_one_instant_delay_ten_of_another_tenant
     assert_eq!(s.claim(1000).await.len(), 1000, "and none of the others is lost");
 }
 
+pub(super) async fn jobs_of_one_instant_in_several_lines_are_each_given_out_once(s: Subject) {
+    let of_priority = |n: u32| after(60, job_with(n, |spec| spec.priority = (n % 4) as i8));
+    s.submit_all((0..1600).map(of_priority).collect()).await;
+    s.advance(60);
+    let mut given = std::collections::BTreeSet::new();
+    for claims in 0..20 {
+        let store = if claims % 3 == 0 { &s.twin } else { &s.store };
+        given.extend(claimed_ids(&store.claim(request(100)).await.unwrap()));
+    }
+    assert_eq!(given.len(), 1600);
+}
+
 pub(super) async fn the_jobs_ahead_are_those_that_turns_put_there(s: Subject) {
     s.submit_all(many("a", 1..=50)).await;
     s.submit_all(many("b", 101..=103)).await;

@@ -55,7 +55,7 @@ async fn of_others(
          AND j.tenant {{bytewise}} = r.tenant AND j.due_at <= $1 LIMIT $2) AS due)"
     );
     let columns = [LINE[0], LINE[1], LINE[2], LINE[3], ("tenant", Kind::Text), ("number", Kind::Int)];
-    let mut counts = delayed::counts(conn, lines, MOST_AHEAD, now).await?;
+    let mut counts = delayed::counts(conn, lines, MOST_AHEAD as usize, now).await?;
     counts.remove(tenant);
     let mut rest = Some(Window::all());
     while let Some(window) = rest.filter(|_| counts.values().sum::<i64>() < MOST_AHEAD) {

@@ -23,9 +23,9 @@ use crate::sql::waiting::{DELAYED_IN_LINE, Due, LINE, Line, Place};
 
 /// Jobs of a line that a claim gives out without putting them among the waiting ones first.
 const FEW: usize = 100;
-/// Jobs of a line that a claim puts among the waiting ones at most: 10 000 jobs of one instant keep those that come
-/// due behind them waiting for ten claims.
-const MOVED: i64 = 1000;
+/// Jobs that a claim puts among the waiting ones at most, of all its lines together: 10 000 jobs of one instant keep
+/// those that come due behind them waiting for ten claims.
+const MOVED: usize = 1000;
 /// Lines that are remembered; with more, all are forgotten.
 const MOST: usize = 10_000;
 
@@ -69,17 +69,13 @@ impl Delayed {
         floors: &mut Floors,
     ) -> StoreResult<Due> {
         let starts: Vec<Option<i64>> = lines.iter().map(|line| self.start(line, now)).collect();
-        let mut come = read(conn, lines, &starts, FEW as i64 + MOVED, now).await?;
+        let mut come = read(conn, lines, &starts, FEW + 1, now).await?;
         let seen = lines.iter().zip(&starts).zip(&come).map(|((line, start), come)| {
             let first = come.first().map(|first| first.due_at);
             (line.clone(), self.learn(line, *start, first, now))
         });
         floors.keep_below(seen);
-        let mut many = Vec::new();
-        for come in &mut come {
-            many.extend(come.split_off(FEW.min(come.len())));
-        }
-        put_among_waiting(conn, many).await?;
+        thin_out(conn, lines, &mut come, now).await?;
         by_tenant(come)
     }
 
@@ -91,7 +87,7 @@ impl Delayed {
 
     /// What was found of a line that was read from that instant on. Gives its floor.
     fn learn(&mut self, line: &Line, start: Option<i64>, first: Option<i64>, now: Timestamp) -> i64 {
-        let floor = first.map_or(i64::MAX, |due_at| due_at).min(highest_floor(now));
+        let floor = first.unwrap_or(i64::MAX).min(highest_floor(now));
         if self.has_floors {
             if self.of.len() >= MOST {
                 self.of.clear();
@@ -115,7 +111,7 @@ impl Delayed {
 pub(crate) async fn counts(
     conn: &mut Conn,
     lines: &[Line],
-    limit: i64,
+    limit: usize,
     now: Timestamp,
 ) -> StoreResult<HashMap<Tenant, i64>> {
     let mut counts = HashMap::new();
@@ -141,7 +137,7 @@ async fn read(
     conn: &mut Conn,
     lines: &[Line],
     starts: &[Option<i64>],
-    limit: i64,
+    limit: usize,
     now: Timestamp,
 ) -> StoreResult<Vec<Vec<Come>>> {
     let rows = lines.iter().zip(starts).zip(0_i64..).map(|((line, start), place)| {
@@ -150,7 +146,7 @@ async fn read(
         row.push(start.unwrap_or(i64::MIN).into());
         row
     });
-    let params = [now.as_millis().into(), limit.into()];
+    let params = [now.as_millis().into(), (limit as i64).into()];
     let mut come: Vec<Vec<Come>> = lines.iter().map(|_| Vec::new()).collect();
     for mut row in conn.query_for_each(&first_of_line(), &params, READ, rows.collect()).await? {
         let place = usize::try_from(row.int()?).map_err(broken)?;
@@ -159,6 +155,29 @@ async fn read(
     // The rows of different lines come in no order.
     come.iter_mut().for_each(|of_line| of_line.sort_by(|a, b| (a.due_at, &a.id).cmp(&(b.due_at, &b.id))));
     Ok(come)
+}
+
+/// Leaves the first few of each line. Of lines that have more, those behind them go among the waiting jobs, as many as
+/// one claim may move.
+async fn thin_out(
+    conn: &mut Conn,
+    lines: &[Line],
+    come: &mut [Vec<Come>],
+    now: Timestamp,
+) -> StoreResult<()> {
+    let crowded: Vec<usize> = (0..lines.len()).filter(|line| come[*line].len() > FEW).collect();
+    if crowded.is_empty() {
+        return Ok(());
+    }
+    let each = FEW + (MOVED / crowded.len()).max(1);
+    let starts: Vec<_> = crowded.iter().map(|line| Some(come[*line][0].due_at)).collect();
+    let those: Vec<_> = crowded.iter().map(|line| lines[*line].clone()).collect();
+    let mut many = Vec::new();
+    for (line, mut all) in crowded.into_iter().zip(read(conn, &those, &starts, each, now).await?) {
+        many.extend(all.split_off(FEW.min(all.len())));
+        come[line] = all;
+    }
+    put_among_waiting(conn, many).await
 }
 
 /// Leaves out those that somebody else has in hand.
