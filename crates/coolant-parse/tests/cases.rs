@@ -5,33 +5,12 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use common::manifest::{self, Case};
 use common::{case_limits, folded, named, parser, text};
 use coolant_parse::{Document, Hints, ParseError};
-use serde::Deserialize;
 use unicode_normalization::UnicodeNormalization;
-
-#[derive(Deserialize)]
-struct Manifest {
-    cases: Vec<Case>,
-}
-
-#[derive(Deserialize)]
-struct Case {
-    file: String,
-    encoding: Option<String>,
-    expect: Expect,
-}
-
-#[derive(Deserialize)]
-struct Expect {
-    kind: String,
-    #[serde(default)]
-    must_contain: Vec<String>,
-    #[serde(default)]
-    must_not_contain: Vec<String>,
-}
 
 #[tokio::test]
 async fn every_pdf_of_the_cases_gives_its_right_result() {
@@ -44,12 +23,7 @@ async fn every_text_of_the_cases_gives_its_right_result() {
 }
 
 async fn run(kind: &str) {
-    let Some(folder) = std::env::var_os("COOLANT_CASES").map(|cases| PathBuf::from(cases).join(kind)) else {
-        eprintln!("skipped: COOLANT_CASES names no folder, so the {kind} cases were not run");
-        return;
-    };
-    let manifest = std::fs::read_to_string(folder.join("manifest.json")).unwrap();
-    let manifest: Manifest = serde_json::from_str(&manifest).unwrap();
+    let Some((folder, manifest)) = manifest::read(kind) else { return };
     let mut failures = Vec::new();
     for case in &manifest.cases {
         for hints in [named(&case.file), Hints::default()] {

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{named, parser, pdf_of, text};
+use common::made::pdf_of;
+use common::{named, parser, text};
 use coolant_parse::{Hints, ParseError, Parser};
 
 /// A parser whose child misbehaves; the marker makes it findable among all processes.

@@ -4,7 +4,8 @@
 
 mod common;
 
-use common::{docx, parse, pdf, pdf_of, text, word};
+use common::made::{docx, pdf, pdf_of, word};
+use common::{parse, text};
 use coolant_parse::Format;
 
 #[tokio::test]

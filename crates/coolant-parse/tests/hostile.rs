@@ -4,9 +4,8 @@
 
 mod common;
 
-use std::io::Write;
-
-use common::{archive, docx, named, noise, parser, pdf, pdf_of, text, word};
+use common::made::{archive, content, docx, flate_bomb, laughs, noise, pdf, pdf_of, word};
+use common::{named, parser, text};
 use coolant_parse::Format;
 
 /// The right answer to a file.
@@ -113,30 +112,6 @@ fn letters_before_obj() -> Vec<u8> {
     whole.replace("6 0 obj", "6 é\nobj").into_bytes()
 }
 
-/// A page whose content unpacks to 2 GiB of spaces.
-fn flate_bomb() -> Vec<u8> {
-    let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
-    let blanks = vec![b' '; 1 << 20];
-    for _ in 0..2048 {
-        packed.write_all(&blanks).unwrap();
-    }
-    let packed = packed.finish().unwrap();
-    content(&packed, "/Filter /FlateDecode")
-}
-
-/// A PDF of one page with the given content.
-fn content(stream: &[u8], filter: &str) -> Vec<u8> {
-    let head = format!("<< {filter} /Length {} >>\nstream\n", stream.len());
-    let content = [head.as_bytes(), stream, b"\nendstream"].concat();
-    let objects: [&[u8]; 4] = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R >>",
-        &content,
-    ];
-    pdf(&objects, "")
-}
-
 fn missing_content() -> Vec<u8> {
     let objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
@@ -180,16 +155,6 @@ async fn hostile_office_files_and_archives() {
         ),
     ])
     .await;
-}
-
-/// Ten entities, each ten times the one before.
-fn laughs() -> String {
-    let mut entities = "<!ENTITY l0 \"ha\">".to_owned();
-    for level in 1..10 {
-        let below = format!("&l{};", level - 1).repeat(10);
-        entities.push_str(&format!("<!ENTITY l{level} \"{below}\">"));
-    }
-    entities
 }
 
 #[tokio::test]

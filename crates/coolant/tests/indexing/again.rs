@@ -39,7 +39,7 @@ async fn one_changed_file_embeds_its_changed_chunks_alone() {
     let provider = Provider::start();
     let site = Site::paying(&provider, 8);
     let pages =
-        |third: &str| crate::fixtures::pages(&["one is steady", "two is steady", third, "four is steady"]);
+        |third: &str| crate::made::pdf_of(&["one is steady", "two is steady", third, "four is steady"]);
     site.write("a.pdf", pages("three was so"));
     site.write("b.pdf", numbered("beta", "first", 3));
     site.index().await.report(0);

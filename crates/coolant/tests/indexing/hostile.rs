@@ -2,16 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{Cursor, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 
-use zip::CompressionMethod;
-use zip::write::SimpleFileOptions;
-
 use crate::database::Database;
-use crate::fixtures::{numbered, pages, pdf};
+use crate::fixtures::numbered;
 use crate::kit::{Site, counts, failed, postgres_url, texts};
+use crate::made::{archive, content, docx, flate_bomb, laughs, noise, pdf, pdf_of, word};
 
 const DAMAGED: Option<&str> = Some("DOCUMENT_DAMAGED");
 const ENCRYPTED: Option<&str> = Some("DOCUMENT_ENCRYPTED");
@@ -85,7 +82,7 @@ async fn hostile_and_good(site: Site) {
 
 fn hostile_pdfs() -> Vec<Hostile> {
     let catalog = "<< /Type /Catalog /Pages 2 0 R >>";
-    let whole = pages(&["A needle that is whole", "and another one"]);
+    let whole = pdf_of(&["A needle that is whole", "and another one"]);
     let looping = [catalog, "<< /Type /Pages /Kids [2 0 R 2 0 R] /Count 2 >>"];
     let password = format!(
         "/Encrypt << /Filter /Standard /V 2 /R 3 /Length 128 /P -4 /O <{0}> /U <{0}> >> /ID [<{1}> <{1}>]",
@@ -107,7 +104,7 @@ fn hostile_pdfs() -> Vec<Hostile> {
         ("nested.pdf", pdf(&[nested], ""), DAMAGED),
         ("content-of-noise.pdf", content(&noise(5000), ""), DAMAGED),
         ("locked.pdf", locked, ENCRYPTED),
-        ("blank.pdf", pages(&[""]), NO_TEXT),
+        ("blank.pdf", pdf_of(&[""]), NO_TEXT),
         ("bomb.pdf", flate_bomb(), TOO_LARGE),
         ("a-pdf.txt", whole.clone(), GOOD),
         ("after-a-mail-header.pdf", [b"X-Mail: yes\r\n\r\n".as_slice(), &whole].concat(), GOOD),
@@ -115,7 +112,7 @@ fn hostile_pdfs() -> Vec<Hostile> {
 }
 
 fn hostile_office() -> Vec<Hostile> {
-    let whole = docx(Some(&word("<w:p><w:r><w:t>A whole needle</w:t></w:r></w:p>")));
+    let whole = docx(Some(word("<w:p><w:r><w:t>A whole needle</w:t></w:r></w:p>").as_bytes()));
     let zeros = " ".repeat(200 << 20);
     let bomb = word(&format!("<w:p><w:r><w:t>{zeros}</w:t></w:r></w:p>"));
     let laughs = format!(
@@ -124,11 +121,11 @@ fn hostile_office() -> Vec<Hostile> {
     );
     vec![
         ("a-word.pdf", whole.clone(), GOOD),
-        ("bomb.docx", docx(Some(&bomb)), TOO_LARGE),
+        ("bomb.docx", docx(Some(bomb.as_bytes())), TOO_LARGE),
         ("without-its-document.docx", docx(None), DAMAGED),
         ("cut.docx", whole[..whole.len() / 2].to_vec(), DAMAGED),
-        ("laughs.docx", docx(Some(&laughs)), GOOD),
-        ("blank.docx", docx(Some(&word("<w:p/>"))), NO_TEXT),
+        ("laughs.docx", docx(Some(laughs.as_bytes())), GOOD),
+        ("blank.docx", docx(Some(word("<w:p/>").as_bytes())), NO_TEXT),
         ("photos.zip", archive(&[("one.txt", b"text"), ("two.txt", b"text")]), UNSUPPORTED),
         ("old.doc", [b"\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1".as_slice(), &noise(4096)].concat(), UNSUPPORTED),
     ]
@@ -158,82 +155,6 @@ fn hostile_texts() -> Vec<Hostile> {
         ("padded.txt", b"one\0\0\0\0two\0\0\0\0needle\0".to_vec(), GOOD),
         ("one-word.txt", one_word, GOOD),
     ]
-}
-
-/// A PDF of one page with the given content.
-fn content(stream: &[u8], filter: &str) -> Vec<u8> {
-    let head = format!("<< {filter} /Length {} >>\nstream\n", stream.len());
-    let content = [head.as_bytes(), stream, b"\nendstream"].concat();
-    let objects: [&[u8]; 4] = [
-        b"<< /Type /Catalog /Pages 2 0 R >>",
-        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents 4 0 R >>",
-        &content,
-    ];
-    pdf(&objects, "")
-}
-
-/// A page whose content unpacks to 2 GiB of spaces.
-fn flate_bomb() -> Vec<u8> {
-    let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
-    let blanks = vec![b' '; 1 << 20];
-    for _ in 0..2048 {
-        packed.write_all(&blanks).unwrap();
-    }
-    content(&packed.finish().unwrap(), "/Filter /FlateDecode")
-}
-
-fn archive(parts: &[(&str, &[u8])]) -> Vec<u8> {
-    let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
-    for (name, bytes) in parts {
-        // Stored where packing would make a small part look like a bomb.
-        let method =
-            if bytes.len() < 100 << 20 { CompressionMethod::Stored } else { CompressionMethod::Deflated };
-        writer.start_file(*name, SimpleFileOptions::default().compression_method(method)).unwrap();
-        writer.write_all(bytes).unwrap();
-    }
-    writer.finish().unwrap().into_inner()
-}
-
-const CONTENT_TYPES: &[u8] = br#"<?xml version="1.0"?><Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types"><Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/><Override PartName="/word/document.xml" ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>"#;
-
-const RELATIONSHIPS: &[u8] = br#"<?xml version="1.0"?><Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="rId1" Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument" Target="word/document.xml"/></Relationships>"#;
-
-/// A Word document whose main part is given, or missing.
-fn docx(document: Option<&str>) -> Vec<u8> {
-    let mut parts: Vec<(&str, &[u8])> =
-        vec![("[Content_Types].xml", CONTENT_TYPES), ("_rels/.rels", RELATIONSHIPS)];
-    parts.extend(document.map(|document| ("word/document.xml", document.as_bytes())));
-    archive(&parts)
-}
-
-fn word(body: &str) -> String {
-    format!(
-        r#"<?xml version="1.0"?><w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body>{body}</w:body></w:document>"#
-    )
-}
-
-/// Ten entities, each ten times the one before.
-fn laughs() -> String {
-    let mut entities = "<!ENTITY l0 \"ha\">".to_owned();
-    for level in 1..10 {
-        let below = format!("&l{};", level - 1).repeat(10);
-        entities.push_str(&format!("<!ENTITY l{level} \"{below}\">"));
-    }
-    entities
-}
-
-/// Bytes that look like nothing, the same on every run.
-fn noise(length: usize) -> Vec<u8> {
-    let mut state = 0x2545_F491_4F6C_DD1D_u64;
-    (0..length)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.to_le_bytes()[3]
-        })
-        .collect()
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::client::Client;
 use crate::database::Database;
-use crate::fixtures::pages;
 use crate::kit::{Site, counts, failed, postgres_url};
+use crate::made::pdf_of;
 use crate::provider::Provider;
 
 const DOCUMENTS: usize = 40;
@@ -48,7 +48,7 @@ async fn a_long_document_goes_on_where_it_was_killed() {
     let provider = Provider::start();
     let site = Site::paying(&provider, BATCH);
     let texts: Vec<String> = (1..=PAGES).map(|at| page("book", "first", at)).collect();
-    site.write("book.pdf", pages(&texts));
+    site.write("book.pdf", pdf_of(&texts));
     for kill in 1..=5 {
         let target = provider.paid() + 2 * BATCH;
         provider.hold_from(target);
@@ -72,7 +72,7 @@ async fn a_long_document_goes_on_where_it_was_killed() {
 async fn a_document_whose_worker_is_killed_every_time_is_indexed_by_the_next_run_all_the_same() {
     let provider = Provider::start();
     let site = Site::paying(&provider, BATCH);
-    site.write("book.pdf", pages(&["one", "two", "three"]));
+    site.write("book.pdf", pdf_of(&["one", "two", "three"]));
     for lost in 1..=4 {
         provider.hold_from(3 * lost);
         let mut running = site.start(["index", "docs", "--json"]);
@@ -146,7 +146,7 @@ impl Killing {
     fn write(&self, edition: &str) {
         for (name, &count) in &self.library {
             let texts: Vec<String> = (1..=count).map(|at| page(name, edition, at)).collect();
-            self.site.write(format!("{name}.pdf"), pages(&texts));
+            self.site.write(format!("{name}.pdf"), pdf_of(&texts));
         }
     }
 

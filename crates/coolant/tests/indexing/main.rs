@@ -16,7 +16,12 @@ mod database;
 mod fixtures;
 mod kit;
 mod limits;
+#[path = "../../../coolant-parse/tests/common/made.rs"]
+mod made;
 mod provider;
+
+#[path = "../../../coolant-parse/tests/common/manifest.rs"]
+mod cases;
 
 mod again;
 mod deaths;

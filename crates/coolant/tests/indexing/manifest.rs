@@ -2,34 +2,13 @@
 //! manifests say is what a search finds.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
-use serde::Deserialize;
 use serde_json::Value;
 use unicode_normalization::UnicodeNormalization;
 
+use crate::cases::{self, Case};
 use crate::client::Client;
 use crate::kit::{Site, counts, failed};
-
-#[derive(Deserialize)]
-struct Manifest {
-    cases: Vec<Case>,
-}
-
-#[derive(Deserialize)]
-struct Case {
-    file: String,
-    expect: Expect,
-}
-
-#[derive(Deserialize)]
-struct Expect {
-    kind: String,
-    #[serde(default)]
-    must_contain: Vec<String>,
-    #[serde(default)]
-    must_not_contain: Vec<String>,
-}
 
 #[tokio::test]
 async fn every_pdf_of_the_cases_is_found_or_says_why_not() {
@@ -42,12 +21,7 @@ async fn every_text_of_the_cases_is_found_or_says_why_not() {
 }
 
 async fn run(kind: &str) {
-    let Some(folder) = std::env::var_os("COOLANT_CASES").map(|cases| PathBuf::from(cases).join(kind)) else {
-        println!("skipped: cases (COOLANT_CASES names no folder, so the {kind} cases were not run)");
-        return;
-    };
-    let manifest = std::fs::read_to_string(folder.join("manifest.json")).unwrap();
-    let manifest: Manifest = serde_json::from_str(&manifest).unwrap();
+    let Some((folder, manifest)) = cases::read(kind) else { return };
     // The limits of the manifests; those of memory hold for every process of the run.
     let site = Site::new().limited_to_gib(2).env("COOLANT_PARSER_SECONDS", "10");
     for case in &manifest.cases {
