@@ -13,7 +13,7 @@ use coolant_parse::{Document, Hints, ParseError};
 use unicode_normalization::UnicodeNormalization;
 
 #[tokio::test]
-async fn every_pdf_of_the_cases_gives_its_right_result() {
+async fn heavy_every_pdf_of_the_cases_gives_its_right_result() {
     run("pdf").await;
 }
 

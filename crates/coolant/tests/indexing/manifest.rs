@@ -11,7 +11,7 @@ use crate::client::Client;
 use crate::kit::{Site, counts, failed};
 
 #[tokio::test]
-async fn every_pdf_of_the_cases_is_found_or_says_why_not() {
+async fn heavy_every_pdf_of_the_cases_is_found_or_says_why_not() {
     run("pdf").await;
 }
 
