@@ -7,20 +7,17 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use coolant::bell::Bell;
-use coolant::engine::payloads::PayloadChecks;
+use coolant::engine::Caller;
 use coolant::engine::submit::SubmitRequest;
 use coolant::engine::work::{Beat, BeatState, Claim};
-use coolant::engine::{Caller, Engine, Parts, Pipeline};
 use coolant::{Context, Coolant, Handler, HandlerError, async_trait};
 use coolant_backends::{Address, SqlStore};
 use coolant_core::job::Policy;
-use coolant_core::store::{Claimed, Store};
+use coolant_core::store::Claimed;
 use serde_json::{Value, json};
-use support::memory::{MemoryDocuments, OneHit};
+use support::memory::engine_over;
 use tokio::sync::watch;
 use tokio_postgres::{Client, NoTls};
 
@@ -211,7 +208,7 @@ fn a_row_that_somebody_holds_costs_no_lease_of_a_worker() {
 #[test]
 fn a_heartbeat_over_http_renews_what_nobody_holds_and_says_until_when_the_rest_is_held() {
     with(|url| async move {
-        let engine = engine(Coolant::open(&url).await.unwrap().store());
+        let engine = engine_over(Coolant::open(&url).await.unwrap().store().clone());
         for _ in 0..3 {
             let job = SubmitRequest { job_type: "T".into(), ..SubmitRequest::default() };
             engine.submit(&Caller::local(), job).await.unwrap();
@@ -240,18 +237,6 @@ fn a_heartbeat_over_http_renews_what_nobody_holds_and_says_until_when_the_rest_i
         let third = beat().await;
         assert!(third.iter().zip(&second).all(|(third, second)| third > second), "{second:?}, {third:?}");
     });
-}
-
-fn engine(store: &Arc<dyn Store>) -> Engine {
-    Engine::new(Parts {
-        store: Arc::clone(store),
-        documents: Arc::new(MemoryDocuments::default()),
-        searcher: Arc::new(OneHit),
-        bell: Bell::default(),
-        prices: coolant_core::prices::Prices::built_in(),
-        payload_checks: PayloadChecks::built_in(),
-        pipeline: Pipeline::default(),
-    })
 }
 
 /// A submit, and the same in SQL.
@@ -355,7 +340,7 @@ fn accepted() -> Vec<Pair> {
 fn sql_takes_what_the_engine_takes_and_refuses_what_it_refuses_by_the_same_name() {
     with(|url| async move {
         let store = Coolant::open(&url).await.unwrap().store().clone();
-        let engine = engine(&store);
+        let engine = engine_over(store.clone());
         let raw = connect(&url).await;
         for (request, in_sql) in refused() {
             let Err(error) = engine.submit(&Caller::local(), request).await else {

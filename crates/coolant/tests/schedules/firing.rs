@@ -5,11 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coolant::bell::Bell;
-use coolant::engine::payloads::PayloadChecks;
 use coolant::engine::schedule::{ScheduleRequest, Troubles, fire_due};
 use coolant::engine::submit::SubmitRequest;
-use coolant::engine::{Caller, Engine, Parts, Pipeline};
+use coolant::engine::{Caller, Engine};
 use coolant_backends::{Address, Options, SqlStore};
 use coolant_core::model::ManualClock;
 use coolant_core::names::{ScheduleName, Tenant};
@@ -19,7 +17,7 @@ use coolant_core::time::Timestamp;
 use tokio::sync::Barrier;
 
 use crate::database::Database;
-use crate::support::memory::{Fault, FaultyStore, MemoryDocuments, OneHit};
+use crate::support::memory::{Fault, FaultyStore, engine_over};
 
 /// 2026-01-01T00:00:00.300Z: no tick of anything.
 const START: i64 = 1_767_225_600_300;
@@ -34,15 +32,7 @@ struct Process {
 impl Process {
     fn on(store: Arc<SqlStore>) -> Self {
         let store = Arc::new(FaultyStore::new(store));
-        let engine = Engine::new(Parts {
-            store: store.clone(),
-            documents: Arc::new(MemoryDocuments::default()),
-            searcher: Arc::new(OneHit),
-            bell: Bell::default(),
-            prices: coolant_core::prices::Prices::built_in(),
-            payload_checks: PayloadChecks::built_in(),
-            pipeline: Pipeline { version: "test-1".into(), upstreams: Vec::new() },
-        });
+        let engine = engine_over(store.clone());
         Self { engine, store, troubles: Troubles::new() }
     }
 

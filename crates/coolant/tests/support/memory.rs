@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use coolant::bell::Bell;
 use coolant::engine::documents::{Hit, SearchError, SearchQuery, Searcher};
+use coolant::engine::payloads::PayloadChecks;
+use coolant::engine::{Engine, Parts, Pipeline};
 use coolant_core::documents::{
     ContentHash, Document, DocumentStore, DocumentVersion, IndexHealth, NewDocument, Publication, PutOutcome,
     SearchCandidates, SearchRequest, VectorBatch,
@@ -33,6 +36,19 @@ use coolant_core::upstream::{
     TenantNow, UpstreamNow, UpstreamSettings, UpstreamStore,
 };
 use tokio::sync::Barrier;
+
+/// The engine over a store, with documents in memory.
+pub fn engine_over(store: Arc<dyn Store>) -> Engine {
+    Engine::new(Parts {
+        store,
+        documents: Arc::new(MemoryDocuments::default()),
+        searcher: Arc::new(OneHit),
+        bell: Bell::default(),
+        prices: coolant_core::prices::Prices::built_in(),
+        payload_checks: PayloadChecks::built_in(),
+        pipeline: Pipeline { version: "test-1".into(), upstreams: Vec::new() },
+    })
+}
 
 type Versions = Vec<(DocumentVersion, Vec<u8>)>;
 

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coolant::bell::Bell;
-use coolant::engine::payloads::PayloadChecks;
-use coolant::engine::{Engine, Parts, Pipeline, housekeeping};
+use coolant::engine::{Engine, housekeeping};
 use coolant::http::{HttpConfig, router, serve};
 use coolant_core::job::JobId;
 use coolant_core::model::{Clock, ManualClock, ModelStore};
@@ -17,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::client::Client;
-use super::memory::{FaultyStore, MemoryDocuments, OneHit};
+use super::memory::{FaultyStore, engine_over};
 
 /// A running server.
 pub struct Server {
@@ -52,15 +50,7 @@ impl Server {
 
     async fn over(time: Clock, clock: Arc<ManualClock>) -> Self {
         let store = Arc::new(FaultyStore::new(Arc::new(ModelStore::new(time))));
-        let engine = Engine::new(Parts {
-            store: store.clone(),
-            documents: Arc::new(MemoryDocuments::default()),
-            searcher: Arc::new(OneHit),
-            bell: Bell::default(),
-            prices: coolant_core::prices::Prices::built_in(),
-            payload_checks: PayloadChecks::built_in(),
-            pipeline: Pipeline { version: "test-1".into(), upstreams: Vec::new() },
-        });
+        let engine = engine_over(store.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = Client { address: listener.local_addr().unwrap() };
         let (stop, stopped) = oneshot::channel();
