@@ -125,6 +125,24 @@ fn a_delayed_job_that_somebody_had_in_hand_for_long_is_claimed_once_it_is_let_go
 }
 
 #[test]
+fn a_claim_passes_over_delayed_jobs_that_others_have_in_hand() {
+    with(async |store, clock, database| {
+        let after = |ms| NewJob { start: Start::After(Duration::from_millis(ms)), ..job() };
+        let jobs: Vec<_> = (0..60).map(|n| after(1000 + n)).collect();
+        let ids: Vec<JobId> = jobs.iter().map(|job| job.id).collect();
+        store.submit(jobs).await.unwrap();
+        clock.advance(Duration::from_secs(2));
+        let other = database.connect().await;
+        let held =
+            "BEGIN; SELECT FROM jobs WHERE id IN (SELECT id FROM jobs ORDER BY due_at LIMIT 50) FOR UPDATE";
+        other.say(held).await;
+        assert_eq!(claimed(&store, 3).await, ids[50..53]);
+        other.say("COMMIT").await;
+        assert_eq!(claimed(&store, 1).await, ids[..1]);
+    });
+}
+
+#[test]
 fn a_claim_asks_no_tenant_whose_jobs_are_all_for_later() {
     with(async |store, clock, database| {
         let raw = database.connect().await;

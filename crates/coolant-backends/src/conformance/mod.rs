@@ -138,6 +138,7 @@ cases! { $
         a_lost_job_comes_back_in_its_tenants_turn,
         every_one_of_many_tenants_gets_its_turn,
         jobs_for_later_go_among_the_others_by_their_instants,
+        jobs_for_later_keep_to_lock_keys_and_gates,
         ten_thousand_jobs_of_one_instant_delay_ten_of_another_tenant_by_twenty_claims,
         jobs_of_one_instant_in_several_lines_are_each_given_out_once,
         the_jobs_ahead_are_those_that_turns_put_there,

@@ -1,10 +1,12 @@
 //! Turns: how tenants share workers, and how long priority goes before waiting.
 
+use coolant_core::failure::FailureClass;
 use coolant_core::job::JobId;
 use coolant_core::names::{LockKey, Upstream};
 use coolant_core::store::{Claimed, NewJob, Start};
 
 use super::Subject;
+use super::calls::refused_by;
 use super::kit::*;
 
 /// A job that has to wait for so many seconds.
@@ -190,8 +192,29 @@ pub(super) async fn jobs_for_later_go_among_the_others_by_their_instants(s: Subj
     assert_eq!([ahead(102).await, ahead(101).await, ahead(4).await], [1, 3, 2 + 2]);
     assert_eq!(ahead(1).await, 3 + 2, "its instant is still to come");
     s.advance(2);
-    let order = claimed_ids(&s.claim(10).await);
+    let mut order = claimed_ids(&s.claim(3).await);
+    order.extend(claimed_ids(&s.claim(10).await));
     assert_eq!(order, [3, 102, 2, 101, 4, 1].map(id));
+}
+
+pub(super) async fn jobs_for_later_keep_to_lock_keys_and_gates(s: Subject) {
+    let behind = |n| job_with(n, |spec| spec.upstreams = vec![Upstream::parse("u").unwrap()]);
+    s.submit_all(vec![after(10, locked(1, "L")), after(10, locked(2, "L")), after(10, behind(3))]).await;
+    s.submit_all(vec![after(11, behind(4)), after(12, job(5))]).await;
+    s.submit(behind(9)).await;
+    assert_eq!(claimed_ids(&s.claim(1).await), [id(9)]);
+    s.done(id(9), refused_by(1, "u", FailureClass::RateLimited, Some(20))).await;
+    s.advance(12);
+    assert_eq!(
+        claimed_ids(&s.claim(10).await),
+        [1, 5].map(id),
+        "one has the key, and the upstream is closed"
+    );
+    assert_eq!(s.claim(10).await.len(), 0);
+    s.done(id(1), succeed(1)).await;
+    assert_eq!(claimed_ids(&s.claim(1).await), [id(2)]);
+    s.advance(8);
+    assert_eq!(claimed_ids(&s.claim(10).await), [id(3)], "the probe");
 }
 
 pub(super) async fn ten_thousand_jobs_of_one_instant_delay_ten_of_another_tenant_by_twenty_claims(

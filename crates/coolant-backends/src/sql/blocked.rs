@@ -16,7 +16,7 @@ use coolant_core::time::Timestamp;
 use coolant_core::upstream::Blockage;
 
 use crate::conn::{Columns, Conn, Kind, Value};
-use crate::sql::claim::NOT_HELD;
+use crate::sql::candidates::NOT_HELD;
 use crate::sql::codec::{broken, job_id};
 use crate::sql::effects::Effects;
 use crate::sql::jobs;

@@ -14,32 +14,18 @@ use coolant_core::lifecycle::{Answer, Event, on};
 use coolant_core::names::{Tenant, Upstream};
 use coolant_core::store::{ClaimRequest, Claimed, StoreResult};
 use coolant_core::time::Timestamp;
-use coolant_core::turns::{Given, Kind as Asked, Rota, Share, Turn, Turns, Waiting, rank};
+use coolant_core::turns::{Given, Kind as Asked, Rota, Share, Turn, Turns, Waiting};
 use coolant_core::upstream::{Desk, Starter};
 
-use crate::conn::{Columns, Conn, Dialect, Kind, Row, Value};
-use crate::sql::codec::{broken, job_id, name};
+use crate::conn::{Conn, Dialect, Value};
+use crate::sql::candidates::{self, ByTenant, Candidate, Standing, by_tenant};
 use crate::sql::delayed::Delayed;
 use crate::sql::effects::Effects;
 use crate::sql::floor::Floors;
 use crate::sql::jobs;
 use crate::sql::last_turns::last_turns;
 use crate::sql::lost::{Quiet, lock_expired};
-use crate::sql::waiting::{DELAYED_IN_LINE, Due, Found, IN_LINE, LINE, Line, Window, lines};
-
-/// A job whose instant has come, in the order of its tenant's jobs.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Candidate {
-    rank: i64,
-    pub(crate) id: JobId,
-    /// The instant of the first of its tenant's jobs of its kind, for which the tenant waits.
-    since: Timestamp,
-    pub(crate) tenant: Tenant,
-    lock_key: Option<String>,
-    gate: Gate,
-    /// Its lease ran out; its row is not locked yet.
-    pub(crate) has_run: bool,
-}
+use crate::sql::waiting::{Due, Found, Line, Window, lines};
 
 /// What a lane remembers between claims.
 #[derive(Debug)]
@@ -128,10 +114,10 @@ struct Claiming<'c> {
     /// What upstreams and budgets let through.
     desk: &'c mut Desk,
     lines: Vec<Line>,
-    /// Tenants with jobs that were put in for later and have come due.
-    delayed: Due,
+    /// Jobs that were put in for later and have come due, the first ones of each line; no row is locked yet.
+    delayed: ByTenant,
     /// Jobs whose lease has run out, the first ones of each tenant.
-    lost: BTreeMap<Tenant, VecDeque<Candidate>>,
+    lost: ByTenant,
     /// Jobs that may still be given out.
     left: u32,
     /// Whether tenants share it: then their turns are kept.
@@ -151,13 +137,12 @@ impl<'c> Claiming<'c> {
             desk.allowances(now).filter(|(_, much)| much.of(1) == 0).map(|(name, _)| name.as_str()).collect();
         let mut lines = lines(conn, &request.queues, &request.job_types).await?;
         lines.retain(|line| line.gate.upstreams().all(|name| !closed.contains(name)));
-        let mut lost: BTreeMap<Tenant, VecDeque<Candidate>> = BTreeMap::new();
-        for candidate in memory.quiet.expired(conn, &lines, request.max, now).await? {
-            lost.entry(candidate.tenant.clone()).or_default().push_back(candidate);
-        }
-        lost.values_mut().for_each(|of_one| of_one.make_contiguous().sort_unstable());
+        let lost = by_tenant(memory.quiet.expired(conn, &lines, request.max, now).await?);
         let Memory { floors, delayed, .. } = memory;
-        let delayed = delayed.look(conn, &lines, now, floors).await?;
+        let come = delayed.look(conn, &lines, now, floors).await?;
+        let come = lines.iter().zip(come).flat_map(|(line, come)| come.into_iter().map(move |it| (line, it)));
+        let delayed: StoreResult<Vec<_>> = come.map(|(line, come)| Candidate::delayed(line, come)).collect();
+        let delayed = by_tenant(delayed?);
         let (left, given) = (request.max, Given::default());
         Ok(Self { request, asked, now, floors, desk, lines, delayed, lost, left, is_shared: false, given })
     }
@@ -174,23 +159,19 @@ impl<'c> Claiming<'c> {
     /// turns of these tenants.
     async fn startable(&self, conn: &mut Conn, mut due: Due, seen: &Window) -> StoreResult<Due> {
         let mut without_turn = BTreeSet::new();
-        for (tenant, delayed) in self.delayed.iter().filter(|(tenant, _)| seen.holds(tenant)) {
-            if !due.contains_key(tenant) {
-                without_turn.insert(tenant.clone());
-            }
-            due.entry(tenant.clone()).or_default().places.extend(&delayed.places);
-        }
         for (tenant, found) in &mut due {
-            found.places.retain(|(place, _)| self.allowed(&self.lines[place.line].gate, tenant, 1) > 0);
+            found.lines.retain(|(number, _)| self.allowed(&self.lines[*number].gate, tenant, 1) > 0);
         }
-        due.retain(|_, found| !found.places.is_empty());
-        for (tenant, lost) in self.lost.iter().filter(|(tenant, _)| seen.holds(tenant)) {
-            let may_start = lost.iter().filter(|candidate| self.allowed(&candidate.gate, tenant, 1) > 0);
+        due.retain(|_, found| !found.lines.is_empty());
+        let apart = self.delayed.iter().chain(&self.lost);
+        for (tenant, apart) in apart.filter(|(tenant, _)| seen.holds(tenant)) {
+            let may_start = apart.iter().filter(|candidate| self.allowed(&candidate.gate, tenant, 1) > 0);
             if let Some(first) = may_start.map(|candidate| candidate.since).min() {
                 if !due.contains_key(tenant) {
                     without_turn.insert(tenant.clone());
                 }
-                due.entry(tenant.clone()).or_default().lost = Some(first);
+                let found = due.entry(tenant.clone()).or_default();
+                found.apart = found.apart.into_iter().chain([first]).min();
             }
         }
         // One that is alone needs no turn, and costs no question for it.
@@ -249,10 +230,10 @@ impl<'c> Claiming<'c> {
 
     /// The first jobs of each of these tenants, as many as it wants, their rows locked.
     async fn choose(&mut self, conn: &mut Conn, wanted: &[Want], due: &Due) -> StoreResult<Vec<Candidate>> {
-        let (mut waiting, mut delayed) = (Vec::new(), Vec::new());
+        let mut rows = Vec::new();
         for (tenant, want) in wanted {
-            for (place, since) in due.get(tenant).into_iter().flat_map(|found| &found.places) {
-                let line = &self.lines[place.line];
+            for (number, since) in due.get(tenant).into_iter().flat_map(|found| &found.lines) {
+                let line = &self.lines[*number];
                 let at_most = self.allowed(&line.gate, tenant, *want);
                 if at_most == 0 {
                     continue;
@@ -260,26 +241,60 @@ impl<'c> Claiming<'c> {
                 let mut row = Vec::from(line.values());
                 let floor = since.as_millis().into();
                 row.extend([tenant.as_str().into(), floor, i64::from(at_most).into()]);
-                if place.is_delayed { &mut delayed } else { &mut waiting }.push(row);
+                rows.push(row);
             }
         }
-        let mut pending = first_pending(conn, IN_LINE, waiting, self.now).await?;
-        pending.extend(first_pending(conn, DELAYED_IN_LINE, delayed, self.now).await?);
-        let mut found: BTreeMap<Tenant, Vec<Candidate>> = BTreeMap::new();
-        for candidate in pending {
-            found.entry(candidate.tenant.clone()).or_default().push(candidate);
-        }
+        let mut pending = candidates::pending(conn, rows, self.now).await?;
+        pending.extend(self.lock_delayed(conn, wanted).await?);
+        let mut found = by_tenant(pending);
         let mut chosen = Vec::new();
         for (tenant, want) in wanted {
-            let mut of_one = found.remove(tenant).unwrap_or_default();
+            let mut of_one = Vec::from(found.remove(tenant).unwrap_or_default());
             of_one.extend(self.lost.get(tenant).into_iter().flatten().take(*want as usize).cloned());
             of_one.sort_unstable();
-            of_one.truncate(*want as usize);
-            let lost = of_one.iter().filter(|candidate| candidate.has_run).count();
+            let left = of_one.split_off(of_one.len().min(*want as usize));
+            let lost = of_one.iter().filter(|candidate| candidate.standing == Standing::Lost).count();
             self.lost.get_mut(tenant).map(|of_tenant| of_tenant.drain(..lost));
+            for delayed in left.into_iter().rev().filter(|candidate| candidate.standing == Standing::Delayed)
+            {
+                self.delayed.entry(tenant.clone()).or_default().push_front(delayed);
+            }
             chosen.extend(of_one);
         }
         Ok(chosen)
+    }
+
+    /// Takes out the first delayed jobs of each of these tenants, as many as it wants, and locks their rows. Those
+    /// that somebody else has in hand are passed over.
+    async fn lock_delayed(&mut self, conn: &mut Conn, wanted: &[Want]) -> StoreResult<Vec<Candidate>> {
+        let mut missing = wanted.to_vec();
+        let mut locked = Vec::new();
+        loop {
+            let mut rows = Vec::new();
+            for (tenant, want) in &missing {
+                let Some(mut of_tenant) = self.delayed.remove(tenant) else { continue };
+                let mut left = VecDeque::new();
+                let mut taken = 0;
+                while let Some(candidate) = of_tenant.pop_front() {
+                    if taken < *want && self.allowed(&candidate.gate, tenant, 1) > 0 {
+                        rows.push(vec![candidate.id.to_string().into(), candidate.since.as_millis().into()]);
+                        taken += 1;
+                    } else {
+                        left.push_back(candidate);
+                    }
+                }
+                self.delayed.insert(tenant.clone(), left);
+            }
+            if rows.is_empty() {
+                return Ok(locked);
+            }
+            let found = candidates::delayed(conn, rows, self.now).await?;
+            for (tenant, want) in &mut missing {
+                let got = found.iter().filter(|candidate| candidate.tenant == *tenant).count();
+                *want = want.saturating_sub(u32::try_from(got).unwrap_or(u32::MAX));
+            }
+            locked.extend(found);
+        }
     }
 
     /// Claims the chosen jobs, as `lifecycle` says, and saves what became of them.
@@ -343,47 +358,6 @@ async fn give_steps(conn: &mut Conn, claimed: &mut [Claimed]) -> StoreResult<()>
         claimed.steps = steps.remove(&claimed.record.job.id).unwrap_or_default();
     }
     Ok(())
-}
-
-/// No other job holds the lock key of job `j` at the instant `$1`.
-pub(crate) const NOT_HELD: &str = "(j.lock_key IS NULL OR NOT EXISTS (SELECT 1 FROM jobs h WHERE h.tenant = j.tenant \
-                        AND h.lock_key = j.lock_key AND h.lock_until > $1 AND h.id <> j.id))";
-
-const WANTED: Columns<'_> =
-    &[LINE[0], LINE[1], LINE[2], LINE[3], ("tenant", Kind::Text), ("floor", Kind::Int), ("want", Kind::Int)];
-
-/// Pending jobs of a tenant in a line whose instant has come, the first ones, their rows locked.
-async fn first_pending(
-    conn: &mut Conn,
-    in_line: &str,
-    rows: Vec<Vec<Value>>,
-    now: Timestamp,
-) -> StoreResult<Vec<Candidate>> {
-    let text = format!(
-        "SELECT j.id, j.due_at, j.priority, j.tenant, j.lock_key, j.gate, r.floor FROM jobs j WHERE {in_line} \
-         AND j.tenant {{bytewise}} = r.tenant AND j.due_at >= r.floor AND j.due_at <= $1 AND {NOT_HELD} \
-         ORDER BY j.due_at, j.id LIMIT r.want {{skip}}"
-    );
-    candidates(conn.query_for_each(&text, &[now.as_millis().into()], WANTED, rows).await?, false)
-}
-
-pub(crate) fn candidates(rows: Vec<Row>, has_run: bool) -> StoreResult<Vec<Candidate>> {
-    rows.into_iter()
-        .map(|mut row| {
-            let id = job_id(&row.text()?)?;
-            let instant = Timestamp::from_millis(row.int()?);
-            let priority = i8::try_from(row.int()?).map_err(broken)?;
-            Ok(Candidate {
-                rank: rank(instant, priority),
-                id,
-                tenant: name(Tenant::parse(row.text()?))?,
-                lock_key: row.maybe_text()?,
-                gate: Gate::from_stored(row.text()?),
-                since: Timestamp::from_millis(row.int()?),
-                has_run,
-            })
-        })
-        .collect()
 }
 
 /// Leaves one candidate of each lock key, and of those only what nobody else is claiming at this moment.

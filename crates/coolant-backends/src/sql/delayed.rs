@@ -12,14 +12,15 @@
 
 use std::collections::HashMap;
 
+use coolant_core::job::JobId;
 use coolant_core::names::Tenant;
 use coolant_core::store::StoreResult;
 use coolant_core::time::Timestamp;
 
 use crate::conn::{Columns, Conn, Dialect, Kind, Row};
-use crate::sql::codec::{broken, name};
+use crate::sql::codec::{broken, job_id, name};
 use crate::sql::floor::{Floors, KEPT, highest_floor, within};
-use crate::sql::waiting::{DELAYED_IN_LINE, Due, LINE, Line, Place};
+use crate::sql::waiting::{LINE, Line};
 
 /// Jobs of a line that a claim gives out without putting them among the waiting ones first.
 const FEW: usize = 100;
@@ -46,11 +47,11 @@ pub(crate) struct Delayed {
 }
 
 /// A delayed job whose instant has come.
-#[derive(Debug)]
-struct Come {
-    id: String,
-    tenant: String,
-    due_at: i64,
+#[derive(Debug, Clone)]
+pub(crate) struct Come {
+    pub(crate) id: JobId,
+    pub(crate) tenant: Tenant,
+    pub(crate) due_at: Timestamp,
 }
 
 impl Delayed {
@@ -59,24 +60,24 @@ impl Delayed {
         Self { has_floors: dialect == Dialect::Postgres, of: HashMap::new() }
     }
 
-    /// Tenants with delayed jobs of these lines that have come due, by the first of them. Where those are many,
-    /// some of them are put among the waiting jobs. No floor of a tenant will lie above one that is left.
+    /// The first delayed jobs of each of these lines that have come due. Where there are more, some of them are put
+    /// among the waiting jobs. No floor of a tenant will lie above one that is left.
     pub(crate) async fn look(
         &mut self,
         conn: &mut Conn,
         lines: &[Line],
         now: Timestamp,
         floors: &mut Floors,
-    ) -> StoreResult<Due> {
+    ) -> StoreResult<Vec<Vec<Come>>> {
         let starts: Vec<Option<i64>> = lines.iter().map(|line| self.start(line, now)).collect();
         let mut come = read(conn, lines, &starts, FEW + 1, now).await?;
         let seen = lines.iter().zip(&starts).zip(&come).map(|((line, start), come)| {
-            let first = come.first().map(|first| first.due_at);
+            let first = come.first().map(|first| first.due_at.as_millis());
             (line.clone(), self.learn(line, *start, first, now))
         });
         floors.keep_below(seen);
         thin_out(conn, lines, &mut come, now).await?;
-        by_tenant(come)
+        Ok(come)
     }
 
     /// From which instant on the jobs of a line are read; from the first if `None`.
@@ -107,27 +108,25 @@ impl Delayed {
     }
 }
 
-/// How many delayed jobs of each tenant have come due in these lines, so many of each line counted at most.
-pub(crate) async fn counts(
+/// The first delayed jobs of each of these lines that have come due, so many of a line at most.
+pub(crate) async fn first(
     conn: &mut Conn,
     lines: &[Line],
     limit: usize,
     now: Timestamp,
-) -> StoreResult<HashMap<Tenant, i64>> {
-    let mut counts = HashMap::new();
-    for Come { tenant, .. } in
-        read(conn, lines, &vec![None; lines.len()], limit, now).await?.into_iter().flatten()
-    {
-        *counts.entry(name(Tenant::parse(tenant))?).or_default() += 1;
-    }
-    Ok(counts)
+) -> StoreResult<Vec<Vec<Come>>> {
+    read(conn, lines, &vec![None; lines.len()], limit, now).await
 }
+
+/// That a job `j` was put in for later in the line of the row `r`.
+const IN_LINE: &str = "j.status = 'PENDING' AND j.delayed = 1 AND j.queue = r.queue \
+                       AND j.job_type = r.job_type AND j.gate = r.gate AND j.priority = r.priority";
 
 const READ: Columns<'_> = &[("place", Kind::Int), LINE[0], LINE[1], LINE[2], LINE[3], ("start", Kind::Int)];
 
 fn first_of_line() -> String {
     format!(
-        "SELECT r.place, j.id, j.tenant, j.due_at FROM jobs j WHERE {DELAYED_IN_LINE} AND j.due_at >= r.start \
+        "SELECT r.place, j.id, j.tenant, j.due_at FROM jobs j WHERE {IN_LINE} AND j.due_at >= r.start \
          AND j.due_at <= $1 ORDER BY j.due_at LIMIT $2"
     )
 }
@@ -150,10 +149,11 @@ async fn read(
     let mut come: Vec<Vec<Come>> = lines.iter().map(|_| Vec::new()).collect();
     for mut row in conn.query_for_each(&first_of_line(), &params, READ, rows.collect()).await? {
         let place = usize::try_from(row.int()?).map_err(broken)?;
-        come[place].push(Come { id: row.text()?, tenant: row.text()?, due_at: row.int()? });
+        let (id, tenant) = (job_id(&row.text()?)?, name(Tenant::parse(row.text()?))?);
+        come[place].push(Come { id, tenant, due_at: Timestamp::from_millis(row.int()?) });
     }
     // The rows of different lines come in no order.
-    come.iter_mut().for_each(|of_line| of_line.sort_by(|a, b| (a.due_at, &a.id).cmp(&(b.due_at, &b.id))));
+    come.iter_mut().for_each(|of_line| of_line.sort_by_key(|come| (come.due_at, come.id)));
     Ok(come)
 }
 
@@ -170,7 +170,7 @@ async fn thin_out(
         return Ok(());
     }
     let each = FEW + (MOVED / crowded.len()).max(1);
-    let starts: Vec<_> = crowded.iter().map(|line| Some(come[*line][0].due_at)).collect();
+    let starts: Vec<_> = crowded.iter().map(|line| Some(come[*line][0].due_at.as_millis())).collect();
     let those: Vec<_> = crowded.iter().map(|line| lines[*line].clone()).collect();
     let mut many = Vec::new();
     for (line, mut all) in crowded.into_iter().zip(read(conn, &those, &starts, each, now).await?) {
@@ -183,29 +183,13 @@ async fn thin_out(
 /// Leaves out those that somebody else has in hand.
 async fn put_among_waiting(conn: &mut Conn, many: Vec<Come>) -> StoreResult<()> {
     let id: Columns<'_> = &[("id", Kind::Text)];
-    let rows = many.into_iter().map(|come| vec![come.id.into()]).collect();
+    let rows = many.into_iter().map(|come| vec![come.id.to_string().into()]).collect();
     let free = "SELECT j.id FROM jobs j WHERE j.id = r.id AND j.status = 'PENDING' AND j.delayed = 1 {skip}";
     let free = conn.query_for_each(free, &[], id, rows).await?;
     let rows: StoreResult<Vec<_>> =
         free.into_iter().map(|mut row: Row| Ok(vec![row.text()?.into()])).collect();
     conn.execute_rows("UPDATE jobs SET delayed = 0 {from_rows} WHERE jobs.id = r.id", &[], id, rows?).await?;
     Ok(())
-}
-
-/// Tenants with the first of their jobs in each line.
-fn by_tenant(come: Vec<Vec<Come>>) -> StoreResult<Due> {
-    let mut due = Due::new();
-    for (line, come) in come.into_iter().enumerate() {
-        let place = Place { line, is_delayed: true };
-        for Come { tenant, due_at, .. } in come {
-            let places = &mut due.entry(name(Tenant::parse(tenant))?).or_default().places;
-            // They come in their order: what is there is earlier.
-            if places.last().is_none_or(|(last, _)| *last != place) {
-                places.push((place, Timestamp::from_millis(due_at)));
-            }
-        }
-    }
-    Ok(due)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use coolant_core::time::{Timestamp, millis_up};
 use coolant_core::turns::PRIORITY_STEP;
 
 use crate::conn::{Columns, Conn, Kind, Value};
-use crate::sql::claim::{Candidate, NOT_HELD, candidates};
+use crate::sql::candidates::{Candidate, NOT_HELD, Standing, candidates};
 use crate::sql::codec::{broken, job_id};
 use crate::sql::waiting::{LINE, Line};
 
@@ -97,7 +97,7 @@ async fn first_of_each_tenant(
         millis_up(PRIORITY_STEP)
     );
     let params = [now.as_millis().into(), i64::from(max).into()];
-    candidates(conn.query_for_each(&text, &params, &LINE[..3], rows).await?, true)
+    candidates(conn.query_for_each(&text, &params, &LINE[..3], rows).await?, Standing::Lost)
 }
 
 /// Locks the rows of those whose lease ran out, and leaves out what another claim has or had in hand.
@@ -106,12 +106,18 @@ pub(crate) async fn lock_expired(
     chosen: Vec<Candidate>,
     now: Timestamp,
 ) -> StoreResult<Vec<Candidate>> {
-    let rows = chosen.iter().filter(|candidate| candidate.has_run).map(|c| vec![c.id.to_string().into()]);
+    let rows = chosen
+        .iter()
+        .filter(|candidate| candidate.standing == Standing::Lost)
+        .map(|c| vec![c.id.to_string().into()]);
     let text =
         "SELECT j.id FROM jobs j WHERE j.id = r.id AND j.status = 'RUNNING' AND j.lease_until <= $1 {skip}";
     let id: Columns<'_> = &[("id", Kind::Text)];
     let rows = conn.query_for_each(text, &[now.as_millis().into()], id, rows.collect()).await?;
     let locked: StoreResult<BTreeSet<JobId>> = rows.into_iter().map(|mut row| job_id(&row.text()?)).collect();
     let locked = locked?;
-    Ok(chosen.into_iter().filter(|candidate| !candidate.has_run || locked.contains(&candidate.id)).collect())
+    Ok(chosen
+        .into_iter()
+        .filter(|candidate| candidate.standing != Standing::Lost || locked.contains(&candidate.id))
+        .collect())
 }

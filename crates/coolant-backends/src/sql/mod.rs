@@ -4,6 +4,7 @@
 pub(crate) mod ahead;
 pub(crate) mod apply;
 pub(crate) mod blocked;
+pub(crate) mod candidates;
 pub(crate) mod claim;
 pub(crate) mod codec;
 pub(crate) mod counters;

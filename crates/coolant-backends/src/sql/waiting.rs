@@ -38,10 +38,6 @@ pub(crate) const LINE: [(&str, Kind); 4] =
 pub(crate) const IN_LINE: &str = "j.status = 'PENDING' AND j.delayed = 0 AND j.queue = r.queue \
                                   AND j.job_type = r.job_type AND j.gate = r.gate AND j.priority = r.priority";
 
-/// That it was put in for later (`delayed`).
-pub(crate) const DELAYED_IN_LINE: &str = "j.status = 'PENDING' AND j.delayed = 1 AND j.queue = r.queue AND j.job_type = r.job_type \
-     AND j.gate = r.gate AND j.priority = r.priority";
-
 impl Line {
     /// The line that a job waits in.
     pub(crate) fn of(job: &Job) -> Self {
@@ -105,23 +101,16 @@ pub(crate) struct Window {
     pub(crate) end: String,
 }
 
-/// Where a tenant's jobs wait: a line, by number, and whether they were put in for later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) line: usize,
-    pub(crate) is_delayed: bool,
-}
-
 /// Tenants with jobs that have come due.
 pub(crate) type Due = BTreeMap<Tenant, Found>;
 
 /// A tenant's jobs that have come due.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Found {
-    /// Where they wait, and the instant of the first of them in each place.
-    pub(crate) places: Vec<(Place, Timestamp)>,
-    /// The end of the first lease that ran out.
-    pub(crate) lost: Option<Timestamp>,
+    /// The lines where they wait, by number, and the instant of the first of them in each.
+    pub(crate) lines: Vec<(usize, Timestamp)>,
+    /// The first instant of those that were put in for later, and of those whose lease ran out.
+    pub(crate) apart: Option<Timestamp>,
     /// The tenant's last turn that is kept.
     pub(crate) last: Option<Turn>,
 }
@@ -129,7 +118,7 @@ pub(crate) struct Found {
 impl Found {
     /// The instant of the first of them; `None` if there are none.
     pub(crate) fn since(&self) -> Option<Timestamp> {
-        self.places.iter().map(|(_, since)| *since).chain(self.lost).min()
+        self.lines.iter().map(|(_, since)| *since).chain(self.apart).min()
     }
 }
 
@@ -212,7 +201,7 @@ impl Window {
             if let Some(since) = since {
                 let tenant = name(Tenant::parse(tenant))?;
                 let found = due.entry(tenant).or_default();
-                found.places.push((Place { line: *number, is_delayed: false }, since));
+                found.lines.push((*number, since));
                 found.last = last;
             }
         }
