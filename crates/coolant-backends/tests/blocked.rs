@@ -17,7 +17,7 @@ use coolant_core::names::{Tenant, Upstream};
 use coolant_core::store::{AuditEntry, NewJob, Store};
 use coolant_core::time::Timestamp;
 use coolant_core::upstream::{
-    Control, Limits, PermitId, PermitRequest, PermitSettlement, UpstreamStore, Verdict,
+    Control, Limits, PermitId, PermitRequest, PermitSettlement, Room, UpstreamStore, Verdict,
 };
 use support::database::{Database, Raw};
 use support::jobs::job_with;
@@ -70,7 +70,7 @@ async fn spend(store: &SqlStore) {
     let request = PermitRequest { id, upstream, job, tenant, step, tokens, cost: cost_unknown };
     store.acquire_permits(vec![request]).await.unwrap()[0].as_ref().unwrap();
     let usage = Usage { cost, ..Usage::default() };
-    let settlement = PermitSettlement { id, verdict: Verdict::Ok { rest: None }, usage };
+    let settlement = PermitSettlement { id, verdict: Verdict::Ok { room: Room::default() }, usage };
     store.settle_permits(vec![settlement]).await.unwrap();
 }
 

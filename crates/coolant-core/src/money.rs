@@ -1,14 +1,12 @@
 //! Money and tokens: what paid calls cost.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::failure::FailureClass;
 use crate::usage::{Reading, Tier};
 
-use crate::upstream::PermitId;
+use crate::upstream::{PermitId, Room};
 
 /// An amount in US dollars, exact to 1e-9 (a nano-dollar). Sums saturate instead of wrapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -103,9 +101,9 @@ pub struct Usage {
     /// gone well; a call whose permit is settled already is in the ledger, and is not booked again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permit: Option<PermitId>,
-    /// How long its answer said that nothing is left of a limit: told to the upstream with the permit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rest: Option<Duration>,
+    /// What its answer said is left of the provider's limits: told to the upstream with the permit.
+    #[serde(default, skip_serializing_if = "Room::is_empty")]
+    pub room: Room,
 }
 
 impl Usage {
@@ -120,7 +118,7 @@ impl Usage {
     /// The same as the ledger keeps it: without what is only told to the upstream.
     #[must_use]
     pub fn booked(self) -> Self {
-        Self { permit: None, rest: None, ..self }
+        Self { permit: None, room: Room::default(), ..self }
     }
 
     /// Takes over the counts of a provider's report, where it has any, and keeps it.

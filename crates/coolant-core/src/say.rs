@@ -237,7 +237,7 @@ impl Sentence {
 const fn korean_denial(denial: Denial) -> &'static str {
     match denial {
         Denial::UpstreamClosed => "업스트림 사용이 중단되었습니다",
-        Denial::RateLimited => "분당 한도에 도달했습니다",
+        Denial::RateLimited => "현재 사용 한도에 도달했습니다",
         Denial::ConcurrencyLimited => "동시 호출 한도에 도달했습니다",
         Denial::BudgetExhausted => "오늘 예산을 모두 사용했습니다",
         Denial::PaidCallLimit => "이 작업에 허용된 유료 호출을 모두 사용했습니다",
@@ -336,7 +336,7 @@ mod tests {
         }
         let denials = [
             (Denial::UpstreamClosed, Some(LEFT), "업스트림 사용이 중단되었습니다. 4분 12초 후 다시 시도할 수 있습니다 (why)"),
-            (Denial::RateLimited, Some(LEFT), "분당 한도에 도달했습니다. 4분 12초 후 다시 시도할 수 있습니다 (why)"),
+            (Denial::RateLimited, Some(LEFT), "현재 사용 한도에 도달했습니다. 4분 12초 후 다시 시도할 수 있습니다 (why)"),
             (Denial::ConcurrencyLimited, Some(LEFT), "동시 호출 한도에 도달했습니다. 4분 12초 후 다시 시도할 수 있습니다 (why)"),
             (Denial::BudgetExhausted, Some(LEFT), "오늘 예산을 모두 사용했습니다. 4분 12초 후 다시 시도할 수 있습니다 (why)"),
             (Denial::PaidCallLimit, None, "이 작업에 허용된 유료 호출을 모두 사용했습니다 (why)"),

@@ -14,6 +14,8 @@
 //!   probe once its time has come;
 //! - the latest deadline that anybody reported counts; a shorter one never shortens it;
 //! - only a success of the probe, or an operator, opens it, and then at a bounded ramp;
+//! - while a provider's word on what is left of its limits holds, no more begins than is left, calls in flight
+//!   counted as large as they may be;
 //! - what a permit takes it gives back: with its settle the difference to what was really used, with its end
 //!   (the lease's, or [`PERMIT_LIFE`]) all of what it had reserved.
 //!
@@ -28,6 +30,7 @@ mod desk;
 mod limits;
 mod meter;
 mod permit;
+mod room;
 mod store;
 
 use std::time::Duration;
@@ -40,8 +43,10 @@ pub use desk::{Desk, TenantRecord, UpstreamRecord};
 pub use limits::{Limits, Per, Rate, UpstreamSettings};
 pub use meter::{Meter, day_of, end_of_day};
 pub use permit::{
-    ClosedWhat, Permit, PermitId, PermitRequest, PermitSettlement, SettledPermit, Spending, Verdict,
+    ClosedWhat, MOST_TOKENS, Permit, PermitId, PermitRequest, PermitSettlement, SettledPermit, Spending,
+    Verdict,
 };
+pub use room::{Left, Room};
 pub use store::{Control, NoPermit, TenantNow, UpstreamNow, UpstreamStore};
 
 /// How long a permit lives that belongs to no job, and its reservation with it.

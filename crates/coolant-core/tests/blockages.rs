@@ -8,7 +8,7 @@ use coolant_core::failure::FailureClass;
 use coolant_core::money::{Money, Usage};
 use coolant_core::names::{Credential, Tenant, Upstream};
 use coolant_core::upstream::{
-    Desk, Limits, PermitId, PermitSettlement, Report, Spending, Starter, TenantRecord, UpstreamRecord,
+    Desk, Limits, PermitId, PermitSettlement, Report, Room, Spending, Starter, TenantRecord, UpstreamRecord,
     UpstreamSettings, Verdict,
 };
 
@@ -62,7 +62,7 @@ fn a_spent_budget_blocks_since_it_was_spent_and_each_day_anew() {
         };
         let settlement = PermitSettlement {
             id: permit,
-            verdict: Verdict::Ok { rest: None },
+            verdict: Verdict::Ok { room: Room::default() },
             usage: Usage { cost: Money::from_usd(usd), ..Usage::default() },
         };
         desk.settle(&call, &settlement, now);

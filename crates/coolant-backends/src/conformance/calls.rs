@@ -10,8 +10,8 @@ use coolant_core::money::{Money, Usage};
 use coolant_core::names::Upstream;
 use coolant_core::store::Store;
 use coolant_core::upstream::{
-    Denial, Limits, NoPermit, Permit, PermitId, PermitRequest, PermitSettlement, SettledPermit, UpstreamNow,
-    UpstreamSettings, Verdict,
+    Denial, Limits, NoPermit, Permit, PermitId, PermitRequest, PermitSettlement, Room, SettledPermit,
+    UpstreamNow, UpstreamSettings, Verdict,
 };
 use uuid::Uuid;
 
@@ -49,7 +49,7 @@ pub(super) fn ask(n: u32, job: Option<u32>, cost: f64) -> PermitRequest {
 
 pub(super) fn ok(n: u32, cost: f64) -> PermitSettlement {
     let usage = Usage { cost: Some(usd(cost)), input_tokens: 7, ..Usage::default() };
-    PermitSettlement { id: permit(n), verdict: Verdict::Ok { rest: None }, usage }
+    PermitSettlement { id: permit(n), verdict: Verdict::Ok { room: Room::default() }, usage }
 }
 
 pub(super) fn failed(n: u32, class: FailureClass) -> PermitSettlement {

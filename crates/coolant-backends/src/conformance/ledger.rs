@@ -7,7 +7,7 @@ use coolant_core::money::{Money, Usage};
 use coolant_core::names::JobType;
 use coolant_core::store::JobChange;
 use coolant_core::time::{DAY_MS, date_of};
-use coolant_core::upstream::{PermitRequest, PermitSettlement, Verdict};
+use coolant_core::upstream::{PermitRequest, PermitSettlement, Room, Verdict};
 use serde_json::json;
 
 use super::Subject;
@@ -32,7 +32,7 @@ fn everything() -> Usage {
         credential: Some("회사 키".into()),
         reported: Some(json!({"prompt_tokens": 100, "x": [1.5, null, "é"]})),
         permit: None,
-        rest: None,
+        room: Room::default(),
     }
 }
 
@@ -46,7 +46,7 @@ const ALL: LedgerPage = LedgerPage { limit: 1000, before: None };
 fn settlement((n, usage): (u32, Usage)) -> PermitSettlement {
     let verdict = match usage.failed {
         Some(class) => Verdict::Failed(failure(class)),
-        None => Verdict::Ok { rest: None },
+        None => Verdict::Ok { room: Room::default() },
     };
     PermitSettlement { id: permit(n), verdict, usage }
 }

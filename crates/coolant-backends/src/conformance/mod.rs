@@ -31,6 +31,7 @@ mod permits;
 mod processes;
 mod read;
 mod retention;
+mod room;
 mod schedules;
 mod stats;
 mod steps;
@@ -255,10 +256,16 @@ cases! { $
         a_tenants_limits_hold_over_all_upstreams,
         a_job_makes_no_more_paid_calls_than_it_may,
         a_rate_lets_calls_begin_one_after_another,
-        what_a_provider_says_is_left_is_heeded,
         a_call_that_was_cut_short_is_booked_and_says_nothing_of_its_upstream,
-        a_call_that_was_not_sent_costs_nothing_and_counts_in_a_row,
-        a_step_tells_the_upstream_of_its_call_what_is_left;
+        a_call_that_was_not_sent_costs_nothing_and_counts_in_a_row;
+    room:
+        what_a_provider_says_is_left_is_heeded,
+        simultaneous_calls_take_no_more_than_is_left,
+        a_step_tells_the_upstream_of_its_call_what_is_left,
+        what_a_lost_attempt_had_in_flight_is_room_again,
+        a_call_whose_end_states_nothing_is_taken_off_what_is_left,
+        what_is_left_of_one_upstream_concerns_no_other,
+        estimates_of_any_size_are_in_flight_together;
     blocked:
         the_phase_that_is_shown_is_the_phase_that_is_found,
         what_waits_too_long_for_an_upstream_ends_with_its_code,

@@ -250,15 +250,6 @@ pub(super) async fn a_rate_lets_calls_begin_one_after_another(s: Subject) {
     assert!(denied.is_ok() || denial(&denied) == Some(Denial::RateLimited));
 }
 
-pub(super) async fn what_a_provider_says_is_left_is_heeded(s: Subject) {
-    s.permit(ask(1, None, 0.0)).await.unwrap();
-    let verdict = Verdict::Ok { rest: Some(secs(30)) };
-    s.settle(PermitSettlement { verdict, ..ok(1, 0.0) }).await.unwrap();
-    assert_eq!(denial(&s.permit(ask(2, None, 0.0)).await), Some(Denial::RateLimited));
-    s.advance(30);
-    assert!(s.permit(ask(3, None, 0.0)).await.is_ok());
-}
-
 pub(super) async fn a_call_that_was_cut_short_is_booked_and_says_nothing_of_its_upstream(s: Subject) {
     s.running(job(1)).await;
     for n in 1..=3 {
@@ -284,17 +275,4 @@ pub(super) async fn a_call_that_was_not_sent_costs_nothing_and_counts_in_a_row(s
     assert!(now.is_closed());
     assert_eq!(now.meter.spent_today(now.now), usd(0.0));
     assert_eq!(s.stats().await.paid_calls, 0);
-}
-
-pub(super) async fn a_step_tells_the_upstream_of_its_call_what_is_left(s: Subject) {
-    s.running(job(1)).await;
-    s.permit(ask(1, Some(1), 0.0)).await.unwrap();
-    let usage = vec![Usage { permit: Some(permit(1)), rest: Some(secs(30)), ..paid(5) }];
-    s.apply(id(1), Event::SaveStep { token: token(1), name: "a".into(), output: json!(1), usage })
-        .await
-        .unwrap();
-    assert_eq!(denial(&s.permit(ask(2, None, 0.0)).await), Some(Denial::RateLimited));
-    assert_eq!(s.store.ledger(id(1)).await.unwrap()[0].usage.rest, None, "that is not the ledger's affair");
-    s.advance(30);
-    assert!(s.permit(ask(3, None, 0.0)).await.is_ok());
 }

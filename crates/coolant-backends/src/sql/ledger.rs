@@ -9,6 +9,7 @@ use coolant_core::money::{Money, Usage};
 use coolant_core::names::{JobType, Queue, Tenant};
 use coolant_core::store::{StoreError, StoreResult};
 use coolant_core::time::{DAY_MS, Timestamp, date_of};
+use coolant_core::upstream::Room;
 use uuid::Uuid;
 
 use crate::conn::{Columns, Conn, Kind, Row, Value};
@@ -172,7 +173,7 @@ fn entry(row: &mut Row) -> StoreResult<LedgerRow> {
             credential: row.maybe_text()?,
             reported: from_maybe_json(row.maybe_text()?)?,
             permit: None,
-            rest: None,
+            room: Room::default(),
         },
     };
     Ok(LedgerRow { id, entry })

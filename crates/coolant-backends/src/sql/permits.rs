@@ -102,7 +102,7 @@ pub(crate) fn settle_with(event: &mut Event, taken: &mut Taken, dealings: &mut D
         let Some(id) = call.permit else { return true };
         if let Some(spending) = taken.fresh.remove(&id) {
             taken.repeated.insert(id);
-            let verdict = Verdict::Ok { rest: call.rest };
+            let verdict = Verdict::Ok { room: call.room.clone() };
             dealings.settled.push((spending, PermitSettlement { id, verdict, usage: call.clone() }));
             return true;
         }

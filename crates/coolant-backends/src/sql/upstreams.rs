@@ -313,7 +313,8 @@ async fn in_flight(
     now: Timestamp,
 ) -> StoreResult<Vec<(String, Live)>> {
     let text = format!(
-        "SELECT p.{column}, count(*), CAST(sum(p.cost_nanos) AS BIGINT) FROM {{rows}} \
+        "SELECT p.{column}, count(*), CAST(sum(p.tokens) AS BIGINT), CAST(sum(p.cost_nanos) AS BIGINT) \
+         FROM {{rows}} \
          JOIN permits p ON p.{column} = r.name LEFT JOIN jobs j ON j.id = p.job_id WHERE {HOLDS} \
          GROUP BY p.{column}"
     );
@@ -323,7 +324,8 @@ async fn in_flight(
         .map(|mut row| {
             let name = row.text()?;
             let permits = u32::try_from(row.int()?).unwrap_or(u32::MAX);
-            Ok((name, Live { permits, reserved: Money::from_nanos(row.int()?) }))
+            let tokens = u64::try_from(row.int()?).unwrap_or_default();
+            Ok((name, Live { permits, tokens, reserved: Money::from_nanos(row.int()?) }))
         })
         .collect()
 }

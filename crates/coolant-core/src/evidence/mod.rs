@@ -11,7 +11,7 @@
 //!
 //! Elsewhere: finding the error in its wrapping (`fault`), the table (`rules`), how a row matches
 //! (`matching`), answers that came under a 2xx (`answer`, `stream`, `output`), waits (`wait`, `span`,
-//! `date`), what a class does to a job (`lifecycle`).
+//! `date`), limits in headers (`room`), what a class does to a job (`lifecycle`).
 
 mod answer;
 mod date;
@@ -21,6 +21,7 @@ mod fault;
 mod mask;
 mod matching;
 mod output;
+mod room;
 mod rules;
 mod span;
 mod stream;
@@ -33,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::failure::{CoolingScope, Failure, FailureClass};
+use crate::upstream::Room;
 
 use fault::Fault;
 pub use mask::mask;
@@ -73,11 +75,11 @@ impl Evidence {
     }
 }
 
-/// How long an answer that went well says that nothing more is left of a limit: the next call would only be
-/// told so. 31 days at most.
+/// What an answer that went well says is left of its provider's limits. Of a limit whose unit is not known, or is
+/// a part of a call's tokens, only that nothing is left.
 #[must_use]
-pub fn rest(evidence: &Evidence, now: Option<SystemTime>) -> Option<Duration> {
-    wait::rest(evidence, now)
+pub fn room(evidence: &Evidence, now: Option<SystemTime>) -> Room {
+    room::read(evidence, now)
 }
 
 /// What kind of answer the caller asked for.

@@ -10,7 +10,7 @@ use crate::failure::FailureClass;
 
 use super::fault::{BodyWait, Fault};
 use super::matching::Verdict;
-use super::{Evidence, Retry, date, span};
+use super::{Evidence, Retry, date, room, span};
 
 /// Nothing beyond this is credible.
 pub(crate) const LONGEST: Duration = Duration::from_secs(31 * 24 * 60 * 60);
@@ -44,19 +44,19 @@ pub(crate) fn stated(
     let is_limit = matches!(verdict.class, RateLimited | Overloaded | QuotaExhausted);
     let words = in_words(fault, now);
     let found = retry_after(&evidence.headers, now)
-        .or_else(|| resets(&evidence.headers, now, true).filter(|_| is_limit))
+        .or_else(|| resets(&evidence.headers, now).filter(|_| is_limit))
         .or_else(|| retry_after(&fault.headers, now))
-        .or_else(|| resets(&fault.headers, now, true).filter(|_| is_limit))
+        .or_else(|| resets(&fault.headers, now).filter(|_| is_limit))
         .or_else(|| longer(in_fields(fault, now), words));
     Stated { in_words: words.is_some(), ..found.unwrap_or_default() }
 }
 
-fn find<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+pub(crate) fn find<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
     headers.iter().find(|(n, _)| bare(n).eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
 }
 
 /// A header's name without the prefix that the LiteLLM proxy puts before those of the provider.
-fn bare(name: &str) -> &str {
+pub(crate) fn bare(name: &str) -> &str {
     let name = name.trim();
     match name.get(..13) {
         Some(prefix) if prefix.eq_ignore_ascii_case("llm_provider-") => &name[13..],
@@ -81,36 +81,16 @@ fn retry_after(headers: &[(String, String)], now: Option<SystemTime>) -> Option<
     })
 }
 
-/// How long an answer that went well says that nothing is left.
-pub(crate) fn rest(evidence: &Evidence, now: Option<SystemTime>) -> Option<Duration> {
-    let now = evidence.header("date").and_then(date::parse).or(now);
-    resets(&evidence.headers, now, false)?.wait
+/// The latest reset of the limits of which nothing is left.
+fn resets(headers: &[(String, String)], now: Option<SystemTime>) -> Option<Stated> {
+    let used_up = room::limits(headers, now).filter(room::Limit::is_used_up_by_a_refusal);
+    let named = used_up.filter_map(|limit| limit.reset).reduce(later);
+    named.or_else(|| structured_field(find(headers, "ratelimit")?))
 }
 
-/// The latest reset of the budgets that are used up. `is_refusal`: the answer itself says that one is.
-fn resets(headers: &[(String, String)], now: Option<SystemTime>, is_refusal: bool) -> Option<Stated> {
-    let named = headers.iter().filter_map(|(name, value)| {
-        let name = bare(name).to_ascii_lowercase();
-        let remaining = if name.starts_with("anthropic-ratelimit-") {
-            let budget = name.strip_suffix("-reset")?;
-            let left = find(headers, &format!("{budget}-remaining"));
-            // Plans have a status in place of a count.
-            let status = find(headers, &format!("{budget}-status"));
-            left.or(status.map(|status| if status == "rejected" { "0" } else { "1" }))
-        } else {
-            let at = name.find("ratelimit-reset").or_else(|| name.find("rate-limit-reset"))?;
-            let left = format!("{}{}", &name[..at], name[at..].replace("-reset", "-remaining"));
-            // The one budget without a name needs no count: the refusal says that it is used up.
-            let unnamed = is_refusal && name.ends_with("-reset");
-            find(headers, &left).or(unnamed.then_some("0"))
-        };
-        (remaining?.parse::<f64>() == Ok(0.0)).then(|| point(value, now)).flatten()
-    });
-    named.reduce(later).or_else(|| structured_field(find(headers, "ratelimit")?))
-}
-
-/// The IETF draft's one header: `"default";r=0;t=30`, and its older form `limit=5, remaining=0, reset=30`.
-fn structured_field(value: &str) -> Option<Stated> {
+/// The IETF draft's one header, if it says that nothing is left: `"default";r=0;t=30`, and its older form
+/// `limit=5, remaining=0, reset=30`.
+pub(crate) fn structured_field(value: &str) -> Option<Stated> {
     let field = |names: [&str; 2]| {
         value.split([';', ',']).find_map(|part| {
             let (name, value) = part.trim().split_once('=')?;
@@ -231,7 +211,7 @@ fn after<'a>(text: &'a str, marks: &'a [&'a str]) -> impl Iterator<Item = &'a st
 }
 
 /// A reset in any of the forms met: a duration, seconds, epoch seconds or milliseconds, a date.
-fn point(value: &str, now: Option<SystemTime>) -> Option<Stated> {
+pub(crate) fn point(value: &str, now: Option<SystemTime>) -> Option<Stated> {
     let value = value.trim();
     if let Some(time) = date::epoch(value) {
         return absolute(time, now);
@@ -262,6 +242,6 @@ fn longer(left: Option<Stated>, right: Option<Stated>) -> Option<Stated> {
     }
 }
 
-fn later(left: Stated, right: Stated) -> Stated {
+pub(crate) fn later(left: Stated, right: Stated) -> Stated {
     if (right.wait, right.until) > (left.wait, left.until) { right } else { left }
 }

@@ -222,7 +222,7 @@ impl<T> Paid<T> {
         Self { usage: Some(usage), ..self }
     }
 
-    /// The answer's headers: where they say that nothing is left of a limit, the upstream rests.
+    /// The answer's headers: as long as what they say is left of a limit is not enough for them, calls wait.
     #[must_use]
     pub fn headers(self, headers: Vec<(String, String)>) -> Self {
         Self { headers, ..self }
@@ -379,9 +379,9 @@ impl OpenCall {
     #[must_use = "the usage goes with the change that keeps the output"]
     pub fn answered(&mut self, usage: Option<Usage>, headers: Vec<(String, String)>) -> Usage {
         let evidence = Evidence { status: Some(200), headers, body: Value::Null };
-        let rest = evidence::rest(&evidence, Some(self.payer.now()));
-        let usage = Usage { rest, permit: Some(self.id), ..self.call.used(usage) };
-        self.end = Some((Verdict::Ok { rest }, usage.clone()));
+        let room = evidence::room(&evidence, Some(self.payer.now()));
+        let usage = Usage { room: room.clone(), permit: Some(self.id), ..self.call.used(usage) };
+        self.end = Some((Verdict::Ok { room }, usage.clone()));
         usage
     }
 

@@ -55,7 +55,7 @@ impl State {
         let live = |held: &dyn Fn(&Spending) -> bool| {
             let kept = self.upstreams.permits.values().filter(|kept| held(&kept.spending));
             kept.filter(|kept| self.holds(kept, now))
-                .fold(Live::default(), |all, it| all.with(it.spending.cost))
+                .fold(Live::default(), |all, it| all.with(it.spending.tokens, it.spending.cost))
         };
         let desk = &self.upstreams.desk;
         let upstreams: Vec<_> =
@@ -106,7 +106,7 @@ impl State {
                 return false;
             }
             kept.is_settled = true;
-            let verdict = Verdict::Ok { rest: call.rest };
+            let verdict = Verdict::Ok { room: call.room.clone() };
             let settlement = PermitSettlement { id: kept.spending.id, verdict, usage: call.clone() };
             self.upstreams.desk.settle(&kept.spending, &settlement, now);
             true

@@ -6,6 +6,7 @@ use super::breaker::{Allowance, Breaker, BreakerState, Report, Starter};
 use super::limits::Limits;
 use super::meter::{Meter, end_of_day};
 use super::permit::{ClosedWhat, PermitSettlement, Spending, Verdict};
+use super::room::Need;
 use crate::job::Job;
 use crate::money::Money;
 use crate::time::Timestamp;
@@ -93,6 +94,8 @@ impl Denied {
 pub struct Live {
     /// Permits that hold.
     pub permits: u32,
+    /// The tokens in and out that they may use, as estimated.
+    pub tokens: u64,
     /// The money they reserve.
     pub reserved: Money,
 }
@@ -100,8 +103,12 @@ pub struct Live {
 impl Live {
     /// One more.
     #[must_use]
-    pub const fn with(self, cost: Money) -> Self {
-        Self { permits: self.permits.saturating_add(1), reserved: self.reserved.plus(cost) }
+    pub const fn with(self, tokens: u64, cost: Money) -> Self {
+        Self {
+            permits: self.permits.saturating_add(1),
+            tokens: self.tokens.saturating_add(tokens),
+            reserved: self.reserved.plus(cost),
+        }
     }
 }
 
@@ -229,6 +236,9 @@ fn has_money(party: &Party<'_>, ask: &Ask, now: Timestamp) -> Result<(), Denied>
 
 fn has_room(party: &Party<'_>, ask: &Ask, now: Timestamp) -> Result<(), Denied> {
     let wait = party.meter.wait(party.limits, ask.tokens, now);
+    if let Some(lack) = party.meter.lack(ask.tokens, party.live, now).filter(|lack| lack.wait >= wait) {
+        return Err(Denied::new(Denial::RateLimited, Some(lack.wait), lack.reason(&party.name)));
+    }
     if !wait.is_zero() {
         let reason = format!("{} has used up its rate for now", party.name);
         return Err(Denied::new(Denial::RateLimited, Some(wait), reason));
@@ -260,16 +270,15 @@ pub fn settle(
     for party in parties.iter_mut() {
         party.meter.end(party.limits, (spending.tokens, used), cost, now);
     }
+    if let Some(paid_to) = parties.first_mut() {
+        paid_to.meter.hear(settlement.room(), taken(spending, settlement, used), now);
+    }
     match &settlement.verdict {
-        Verdict::Ok { rest } => {
+        Verdict::Ok { .. } => {
             let starter = spending.starter();
             upstream.succeed(starter, now);
             if let Some(credential) = credential {
                 credential.succeed(starter, now);
-            }
-            if let (Some(rest), Some(party)) = (rest, parties.first_mut()) {
-                let until = now.plus((*rest).min(Duration::from_secs(3600)));
-                party.meter.rest_until = party.meter.rest_until.max(Some(until));
             }
             None
         }
@@ -278,6 +287,14 @@ pub fn settle(
             close(upstream, credential, &Report::of_call(failure, spending.starter()), now)
         }
     }
+}
+
+/// What a call may have taken of its provider's limits.
+fn taken(call: &Spending, settlement: &PermitSettlement, used: u64) -> Need {
+    let is_sent = !matches!(settlement.verdict, Verdict::NotSent(_));
+    // Unknown is not nothing here either.
+    let tokens = if used == 0 && settlement.is_paid() { call.tokens } else { used };
+    Need { requests: u64::from(is_sent), tokens }
 }
 
 /// Tells a failure to the breaker that it concerns: the credential's where a person has to act, else the

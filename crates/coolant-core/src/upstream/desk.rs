@@ -84,9 +84,9 @@ impl Desk {
             parties(call, (&upstream.settings.limits, &mut upstream.meter, upstream.live), tenant);
         let ask = Ask { starter: call.starter(), claimed_at, tokens: call.tokens, cost: call.cost };
         admit(&mut breakers, &mut parties, &ask, now)?;
-        upstream.live = upstream.live.with(call.cost);
+        upstream.live = upstream.live.with(call.tokens, call.cost);
         if let Some(tenant) = tenants.get_mut(&call.tenant) {
-            tenant.live = tenant.live.with(call.cost);
+            tenant.live = tenant.live.with(call.tokens, call.cost);
         }
         living.insert(call.starter());
         Ok(())

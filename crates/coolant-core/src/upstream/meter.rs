@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::admit::Live;
 use super::bucket::Bucket;
 use super::limits::Limits;
+use super::room::{Lack, Need, Room, Stated};
 use crate::money::Money;
 use crate::time::Timestamp;
 
@@ -29,8 +31,8 @@ pub const fn end_of_day(now: Timestamp) -> Timestamp {
 pub struct Meter {
     requests: Option<Bucket>,
     tokens: Option<Bucket>,
-    /// The provider itself said that nothing is left until then.
-    pub(super) rest_until: Option<Timestamp>,
+    /// What the provider itself said is left.
+    stated: Stated,
     day: i64,
     spent: Money,
     /// Since when the budget is spent, as it was noticed.
@@ -81,8 +83,17 @@ impl Meter {
         let of = |rate: Option<_>, bucket: Option<Bucket>, units| {
             rate.zip(bucket).map(|(rate, bucket)| bucket.wait(rate, units, now)).unwrap_or_default()
         };
-        let stated = self.rest_until.map(|until| until.since(now)).unwrap_or_default();
-        of(limits.requests, self.requests, 1).max(of(limits.tokens, self.tokens, tokens)).max(stated)
+        of(limits.requests, self.requests, 1).max(of(limits.tokens, self.tokens, tokens))
+    }
+
+    /// The room that is missing for a call of so many tokens by the provider's own word, if any is.
+    pub(super) fn lack(&self, tokens: u64, live: Live, now: Timestamp) -> Option<Lack> {
+        self.stated.lack(tokens, live, now)
+    }
+
+    /// A call that used so much of the provider's limits is over; its answer may have said what is left of them.
+    pub(super) fn hear(&mut self, room: Option<&Room>, used: Need, now: Timestamp) {
+        self.stated.hear(room, used, now);
     }
 
     /// A call of so many tokens begins.
@@ -92,7 +103,7 @@ impl Meter {
         };
         self.requests = take(limits.requests, self.requests, 1);
         self.tokens = take(limits.tokens, self.tokens, tokens);
-        self.rest_until = self.rest_until.filter(|until| *until > now);
+        self.stated.settle_down(now);
         self.turn_minute(now);
         self.minute_requests = self.minute_requests.saturating_add(1);
         self.minute_tokens = self.minute_tokens.saturating_add(tokens);

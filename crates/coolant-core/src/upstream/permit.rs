@@ -1,16 +1,19 @@
 //! Permits: leave to make one paid call, and what is told when it is over.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::room::Room;
 use crate::failure::{Failure, FailureClass};
 use crate::job::{JobId, LeaseToken};
 use crate::ledger::LooseCall;
 use crate::money::{Money, Usage};
 use crate::names::{JobType, Queue, Tenant, Upstream};
 use crate::time::Timestamp;
+
+/// The largest estimate that is told from larger ones: so many permits hold at no time that their sum does not fit
+/// any store's whole numbers.
+pub const MOST_TOKENS: u64 = 1_000_000_000_000;
 
 /// A permit's name: a UUID of version 7.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -64,8 +67,8 @@ pub struct Permit {
 pub enum Verdict {
     /// With a usable answer.
     Ok {
-        /// The provider said that nothing is left for so long.
-        rest: Option<Duration>,
+        /// What its provider said is left for others.
+        room: Room,
     },
     /// With a failure.
     Failed(Failure),
@@ -93,6 +96,15 @@ impl PermitSettlement {
         match &self.verdict {
             Verdict::Ok { .. } | Verdict::CutShort => None,
             Verdict::Failed(failure) | Verdict::NotSent(failure) => Some(failure.class),
+        }
+    }
+
+    /// What its provider said is left, if it said anything.
+    #[must_use]
+    pub fn room(&self) -> Option<&Room> {
+        match &self.verdict {
+            Verdict::Ok { room } => Some(room).filter(|room| !room.is_empty()),
+            _ => None,
         }
     }
 
@@ -144,7 +156,7 @@ pub struct Spending {
     pub job: Option<(JobId, LeaseToken)>,
     /// The step that the call makes.
     pub step: Option<String>,
-    /// Tokens that were estimated.
+    /// Tokens that were estimated; [`MOST_TOKENS`] at most.
     pub tokens: u64,
     /// Money that was reserved.
     pub cost: Money,
@@ -155,7 +167,7 @@ impl Spending {
     #[must_use]
     pub fn of(request: &PermitRequest) -> Self {
         let PermitRequest { id, upstream, job, tenant, step, tokens, cost } = request.clone();
-        Self { id, upstream, tenant, job, step, tokens, cost }
+        Self { id, upstream, tenant, job, step, tokens: tokens.min(MOST_TOKENS), cost }
     }
 
     /// Such a call that belongs to no job, for the ledger: under the permit's own name. What it is for, its step

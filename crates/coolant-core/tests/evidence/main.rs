@@ -9,6 +9,7 @@ mod cases;
 mod forms;
 mod mutations;
 mod properties;
+mod room;
 mod waits;
 
 use std::time::{Duration, SystemTime};

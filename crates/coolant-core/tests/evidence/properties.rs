@@ -1,8 +1,8 @@
-//! What holds for any input: no panic, waits in bounds, the same answer twice, no key in a summary.
+//! What holds for any input: no panic, waits and resets in bounds, the same answer twice, no key in a summary.
 
 use std::time::{Duration, SystemTime};
 
-use coolant_core::evidence::{Context, Evidence, Operation, Reading, mask, read};
+use coolant_core::evidence::{Context, Evidence, Operation, Reading, mask, read, room};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -13,6 +13,10 @@ fn check(evidence: &Evidence, context: &Context) -> Result<Reading, TestCaseErro
     prop_assert!(reading.retry_after.is_none_or(|wait| wait > Duration::ZERO && wait <= LONGEST));
     prop_assert!(reading.summary.chars().count() <= 301);
     prop_assert_eq!(&reading, &read(evidence, context));
+    let room = room(evidence, context.now);
+    for left in room.requests.iter().chain(&room.tokens) {
+        prop_assert!(left.reset_in > Duration::ZERO && left.reset_in <= LONGEST);
+    }
     Ok(reading)
 }
 
@@ -118,6 +122,11 @@ fn any_headers() -> impl Strategy<Value = Vec<(String, String)>> {
         "x-amzn-errortype",
         "anthropic-ratelimit-tokens-reset",
         "anthropic-ratelimit-tokens-remaining",
+        "anthropic-ratelimit-input-tokens-remaining",
+        "anthropic-ratelimit-input-tokens-reset",
+        "anthropic-ratelimit-unified-status",
+        "x-ratelimit-remaining-requests-day",
+        "x-ratelimit-reset-requests-day",
         "llm_provider-retry-after",
     ]);
     let value = prop_oneof![
@@ -125,6 +134,8 @@ fn any_headers() -> impl Strategy<Value = Vec<(String, String)>> {
         ".{0,40}",
         any::<f64>().prop_map(|n| n.to_string()),
         any::<u64>().prop_map(|n| n.to_string()),
+        any::<i64>().prop_map(|n| n.to_string()),
+        (0_u32..100).prop_map(|n| format!("{n}s")),
         Just("0".to_owned())
     ];
     prop::collection::vec((name.prop_map(str::to_owned), value), 0..6)

@@ -10,8 +10,8 @@ use coolant_core::names::{Tenant, Upstream};
 use coolant_core::store::AuditEntry;
 use coolant_core::time::Timestamp;
 use coolant_core::upstream::{
-    Control, Limits, NoPermit, Per, PermitId, PermitRequest, PermitSettlement, Rate, UpstreamSettings,
-    Verdict,
+    Control, Left, Limits, NoPermit, Per, PermitId, PermitRequest, PermitSettlement, Rate, Room,
+    UpstreamSettings, Verdict,
 };
 use rand::Rng as _;
 use rand::seq::IndexedRandom as _;
@@ -88,8 +88,22 @@ impl World {
         if let Ok(permit) = self.ask(&upstream, None, None)
             && self.chance(60)
         {
-            self.settle(permit, Verdict::Ok { rest: None });
+            let room = self.room();
+            self.settle(permit, Verdict::Ok { room });
         }
+    }
+
+    /// What an answer says is left, if it says anything. Not all providers are right about it.
+    fn room(&mut self) -> Room {
+        let mut left = |most| {
+            let amount = self.rng.random_range(0..most);
+            let is_stated = self.rng.random_bool(0.15);
+            is_stated
+                .then(|| Left { amount, reset_in: secs(self.rng.random_range(1..30)) })
+                .into_iter()
+                .collect()
+        };
+        Room { requests: left(4), tokens: left(200) }
     }
 
     /// Asks for leave to make a call, whose answer may be that there is none for now.
@@ -105,7 +119,7 @@ impl World {
             job: work.map(|work| (work.job_id, work.token)),
             tenant: Tenant::default(),
             step: step.map(str::to_owned),
-            tokens: 0,
+            tokens: self.rng.random_range(1..100),
             cost: Money::from_nanos(self.rng.random_range(1..4)),
         };
         let answers = at_once(self.store.acquire_permits(vec![request.clone()])).unwrap_or_default();
@@ -149,9 +163,13 @@ impl World {
 
     fn call(&mut self, work: &mut Work, step: &'static str, upstream: &Upstream, permit: PermitId) -> Event {
         match self.rng.random_range(0..100) {
-            0..40 => self.saves(work, step, vec![Usage { permit: Some(permit), ..paid(1) }]),
+            0..40 => {
+                let room = self.room();
+                self.saves(work, step, vec![Usage { permit: Some(permit), room, ..paid(1) }])
+            }
             40..65 => {
-                self.settle(permit, Verdict::Ok { rest: None });
+                let room = self.room();
+                self.settle(permit, Verdict::Ok { room });
                 self.saves(work, step, Vec::new())
             }
             65..90 => {

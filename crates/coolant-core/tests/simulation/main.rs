@@ -109,5 +109,7 @@ caught! {
     a_second_probe_is_caught: ManyProbes, "beside the probe";
     a_limit_that_is_passed_is_caught: IgnoreLimits, "calls in flight";
     a_reservation_that_outlives_its_attempt_is_caught: KeepReservations, "did not come back";
+    a_providers_word_that_is_not_heeded_is_caught: IgnoreRoom, "no more was left";
+    a_call_that_is_thought_too_small_is_caught: IgnoreEstimates, "no more was left";
     a_wasted_call_that_is_not_called_so_is_caught: WasteNothing, "is wasted";
 }

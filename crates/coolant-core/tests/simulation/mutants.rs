@@ -14,8 +14,8 @@ use coolant_core::retention::Retention;
 use coolant_core::store::*;
 use coolant_core::time::Timestamp;
 use coolant_core::upstream::{
-    Control, Limits, NoPermit, Permit, PermitId, PermitRequest, PermitSettlement, SettledPermit, Spending,
-    TenantNow, UpstreamNow, UpstreamSettings, UpstreamStore,
+    Control, Limits, NoPermit, Permit, PermitId, PermitRequest, PermitSettlement, Room, SettledPermit,
+    Spending, TenantNow, UpstreamNow, UpstreamSettings, UpstreamStore, Verdict,
 };
 
 use super::calls::nobody;
@@ -39,6 +39,8 @@ pub enum Bug {
     ManyProbes,
     IgnoreLimits,
     KeepReservations,
+    IgnoreRoom,
+    IgnoreEstimates,
     WasteNothing,
 }
 
@@ -70,7 +72,10 @@ impl Mutant {
         spec
     }
 
-    async fn changed_event(&self, job_id: JobId, event: Event) -> StoreResult<Event> {
+    async fn changed_event(&self, job_id: JobId, mut event: Event) -> StoreResult<Event> {
+        if self.bug == Bug::IgnoreRoom {
+            event.usage_mut().into_iter().flatten().for_each(|call| call.room = Room::default());
+        }
         let newest = match &self.inner.jobs(&[job_id]).await?[0] {
             Some(record) => LeaseToken(record.job.counters.claims),
             None => return Ok(event),
@@ -119,11 +124,12 @@ impl UpstreamStore for Mutant {
         requests: Vec<PermitRequest>,
     ) -> StoreResult<Vec<Result<Permit, NoPermit>>> {
         self.open_upstreams().await?;
-        let of_nobody = |request: PermitRequest| match self.bug {
+        let changed = |request: PermitRequest| match self.bug {
             Bug::KeepReservations => PermitRequest { job: None, ..request },
+            Bug::IgnoreEstimates => PermitRequest { tokens: 0, ..request },
             _ => request,
         };
-        self.inner.acquire_permits(requests.into_iter().map(of_nobody).collect()).await
+        self.inner.acquire_permits(requests.into_iter().map(changed).collect()).await
     }
 
     async fn upstreams(&self, names: Option<&[Upstream]>) -> StoreResult<Vec<UpstreamNow>> {
@@ -155,7 +161,13 @@ impl UpstreamStore for Mutant {
         &self,
         settlements: Vec<PermitSettlement>,
     ) -> StoreResult<Vec<Option<SettledPermit>>> {
-        self.inner.settle_permits(settlements).await
+        let deaf = |settlement: PermitSettlement| match (self.bug, settlement.verdict) {
+            (Bug::IgnoreRoom, Verdict::Ok { .. }) => {
+                PermitSettlement { verdict: Verdict::Ok { room: Room::default() }, ..settlement }
+            }
+            (_, verdict) => PermitSettlement { verdict, ..settlement },
+        };
+        self.inner.settle_permits(settlements.into_iter().map(deaf).collect()).await
     }
 
     async fn breakers_stir(&self) -> StoreResult<bool> {

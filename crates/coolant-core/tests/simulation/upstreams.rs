@@ -11,7 +11,7 @@ use coolant_core::names::Upstream;
 use coolant_core::store::{Applied, Claimed, JobChange};
 use coolant_core::time::Timestamp;
 use coolant_core::upstream::{
-    Control, Limits, Permit, PermitId, PermitRequest, PermitSettlement, Starter, UpstreamNow, Verdict,
+    Control, Limits, Permit, PermitId, PermitRequest, PermitSettlement, Room, Starter, UpstreamNow, Verdict,
 };
 
 use super::checks::Checks;
@@ -45,6 +45,8 @@ struct Seen {
     reported: BTreeSet<Starter>,
     begun: Vec<Timestamp>,
     spent: BTreeMap<i64, Money>,
+    /// What its provider said is left: calls, tokens, and until when that holds.
+    left: Vec<(Option<u64>, Option<u64>, Timestamp)>,
 }
 
 #[derive(Debug)]
@@ -59,8 +61,17 @@ struct Granted {
     upstream: Upstream,
     starter: Starter,
     expires_at: Timestamp,
+    tokens: u64,
     cost: Money,
     is_settled: bool,
+}
+
+/// What is under way at an upstream.
+#[derive(Debug, Clone, Copy, Default)]
+struct InFlight {
+    calls: u32,
+    tokens: u64,
+    money: Money,
 }
 
 impl Seen {
@@ -81,6 +92,25 @@ impl Seen {
 
     fn is_probe(&self, by: Starter) -> bool {
         self.closed.as_ref().is_some_and(|closed| closed.probe == Some(by))
+    }
+
+    /// What the end of a call says is left, and takes off what was said before.
+    fn state(&mut self, settlement: &PermitSettlement, now: Timestamp) {
+        let PermitSettlement { verdict, usage, .. } = settlement;
+        let (room, was_sent) = match verdict {
+            Verdict::Ok { room } => (room.clone(), true),
+            Verdict::NotSent(_) => (Room::default(), false),
+            _ => (Room::default(), true),
+        };
+        let used = (usage.input_tokens + usage.output_tokens).unsigned_abs();
+        for (calls, tokens, _) in &mut self.left {
+            let took = u64::from(was_sent && room.requests.is_empty());
+            *calls = calls.map(|left| left.saturating_sub(took));
+            let took = if room.tokens.is_empty() { used } else { 0 };
+            *tokens = tokens.map(|left| left.saturating_sub(took));
+        }
+        self.left.extend(room.requests.iter().map(|it| (Some(it.amount), None, now.plus(it.reset_in))));
+        self.left.extend(room.tokens.iter().map(|it| (None, Some(it.amount), now.plus(it.reset_in))));
     }
 
     /// What a report surely does.
@@ -179,11 +209,15 @@ impl Checks {
         }
     }
 
-    /// Permits at an upstream whose starter passes, and what they reserve.
-    fn in_flight(&self, name: &Upstream, passes: impl Fn(Starter) -> bool) -> (u32, Money) {
+    /// Permits at an upstream whose starter passes, and what they may use.
+    fn in_flight(&self, name: &Upstream, passes: impl Fn(Starter) -> bool) -> InFlight {
         let held = self.upstreams.permits.values().filter(|it| it.upstream == *name && !it.is_settled);
         let held = held.filter(|granted| passes(granted.starter));
-        held.fold((0, Money::default()), |(count, money), granted| (count + 1, money.plus(granted.cost)))
+        held.fold(InFlight::default(), |InFlight { calls, tokens, money }, granted| InFlight {
+            calls: calls + 1,
+            tokens: tokens + granted.tokens,
+            money: money.plus(granted.cost),
+        })
     }
 
     pub fn granted(&mut self, request: &PermitRequest, permit: &Permit, now: Timestamp) {
@@ -197,17 +231,24 @@ impl Checks {
             upstream: name.clone(),
             starter,
             expires_at: permit.expires_at,
+            tokens: request.tokens,
             cost: request.cost,
             is_settled: false,
         };
         self.upstreams.permits.insert(permit.id, granted);
-        let (calls, reserved) = self.in_flight(name, |starter| self.certainly_lives(starter));
+        let in_flight = self.in_flight(name, |starter| self.certainly_lives(starter));
+        let InFlight { calls, tokens, money: reserved } = in_flight;
         let latest = self.latest();
         let seen = self.upstreams.seen.entry(name.clone()).or_default();
         seen.begun.push(now);
         let limits = seen.limits.clone();
         let spent = seen.spent.get(&now.day()).copied().unwrap_or_default();
         let too_many = limits.max_concurrent.filter(|most| calls > *most);
+        let passed = seen.left.iter().copied().find(|(calls_left, tokens_left, until)| {
+            let is_passed = calls_left.is_some_and(|left| u64::from(calls) > left)
+                || tokens_left.is_some_and(|left| tokens > left);
+            is_passed && *until > latest
+        });
         let crowded = limits.requests.and_then(|rate| {
             let crowd = |(place, from): (usize, &Timestamp)| {
                 let begun = (seen.begun.len() - place) as u64;
@@ -219,6 +260,9 @@ impl Checks {
         });
         self.hold(too_many.is_none(), || {
             format!("{name}: {calls} calls in flight, allowed are {too_many:?}")
+        });
+        self.hold(passed.is_none(), || {
+            format!("{name}: {in_flight:?} are begun, and no more was left than {passed:?}")
         });
         self.hold(crowded.is_none(), || format!("{name}: {crowded:?} calls begun within so many ms"));
         let all = spent.plus(reserved);
@@ -240,6 +284,7 @@ impl Checks {
             let spent = seen.spent.entry(now.day()).or_default();
             *spent = spent.plus(cost);
         }
+        seen.state(settlement, now);
         match &settlement.verdict {
             Verdict::Ok { .. } if seen.is_probe(by) => seen.open(now),
             Verdict::Ok { .. } => {
@@ -259,7 +304,7 @@ impl Checks {
     ) {
         for call in change.event.usage() {
             if let Some(id) = call.permit {
-                let verdict = Verdict::Ok { rest: None };
+                let verdict = Verdict::Ok { room: call.room.clone() };
                 self.settled(&PermitSettlement { id, verdict, usage: call.clone() }, now);
             }
         }
@@ -296,13 +341,12 @@ impl Checks {
             }
             let least = self.in_flight(name, |starter| self.certainly_lives(starter));
             let most = self.in_flight(name, |starter| self.may_live(starter));
-            let (calls, money) = (live.permits, live.reserved);
-            self.hold(calls <= most.0 && money <= most.1, || {
-                format!("{name}: {calls} calls reserve {money}, of {most:?}: a reservation did not come back")
-            });
-            self.hold(calls >= least.0 && money >= least.1, || {
-                format!("{name}: {calls} calls reserve {money}, and {least:?} are in flight")
-            });
+            let is_most =
+                live.permits <= most.calls && live.tokens <= most.tokens && live.reserved <= most.money;
+            self.hold(is_most, || format!("{name}: {live:?} of {most:?}: a reservation did not come back"));
+            let is_least =
+                live.permits >= least.calls && live.tokens >= least.tokens && live.reserved >= least.money;
+            self.hold(is_least, || format!("{name}: {live:?}, and {least:?} are in flight"));
         }
     }
 }

@@ -6,8 +6,8 @@ use coolant_core::money::{Money, Usage};
 use coolant_core::names::{Tenant, Upstream};
 use coolant_core::time::Timestamp;
 use coolant_core::upstream::{
-    Ask, Breaker, Denial, Limits, Live, Meter, Party, Per, PermitId, PermitSettlement, Rate, Spending,
-    Verdict, admit, settle,
+    Ask, Breaker, Denial, Denied, Limits, Live, Meter, Party, Per, PermitId, PermitSettlement, Rate, Room,
+    Spending, Verdict, admit, settle,
 };
 
 use super::attempt;
@@ -29,14 +29,25 @@ impl Books {
     }
 
     pub(crate) fn ask(&mut self, ask: &Ask, now: Timestamp) -> Result<(), (Denial, Option<Duration>)> {
-        let Self { breaker, limits, meter, live } = self;
-        let party = Party { name: "u".into(), limits, meter, live: *live };
-        admit(&mut [(breaker, true)], &mut [party], ask, now)
-            .map(|()| *live = live.with(ask.cost))
-            .map_err(|denied| (denied.denial, denied.retry_after))
+        self.try_ask(ask, now).map_err(|denied| (denied.denial, denied.retry_after))
     }
 
+    pub(crate) fn try_ask(&mut self, ask: &Ask, now: Timestamp) -> Result<(), Denied> {
+        let Self { breaker, limits, meter, live } = self;
+        let party = Party { name: "upstream `u`".into(), limits, meter, live: *live };
+        admit(&mut [(breaker, true)], &mut [party], ask, now)?;
+        *live = live.with(ask.tokens, ask.cost);
+        Ok(())
+    }
+
+    /// A call that reserved so much went well.
     pub(crate) fn settle(&mut self, reserved: Money, usage: Usage, now: Timestamp) {
+        let asked = Ask { cost: reserved, ..ask(0, 0.0) };
+        self.end(&asked, Verdict::Ok { room: Room::default() }, usage, now);
+    }
+
+    /// A call that was asked for like that has ended.
+    pub(crate) fn end(&mut self, asked: &Ask, verdict: Verdict, usage: Usage, now: Timestamp) {
         let permit = PermitId(uuid::Uuid::from_u128(1));
         let spending = Spending {
             id: permit,
@@ -44,14 +55,15 @@ impl Books {
             tenant: Tenant::default(),
             job: None,
             step: None,
-            tokens: 0,
-            cost: reserved,
+            tokens: asked.tokens,
+            cost: asked.cost,
         };
-        let settlement = PermitSettlement { id: permit, verdict: Verdict::Ok { rest: None }, usage };
+        let settlement = PermitSettlement { id: permit, verdict, usage };
         let Self { breaker, limits, meter, live } = self;
         live.permits -= 1;
-        live.reserved = Money::from_nanos(live.reserved.as_nanos() - reserved.as_nanos());
-        let party = Party { name: "u".into(), limits, meter, live: *live };
+        live.tokens -= asked.tokens;
+        live.reserved = Money::from_nanos(live.reserved.as_nanos() - asked.cost.as_nanos());
+        let party = Party { name: "upstream `u`".into(), limits, meter, live: *live };
         settle(&spending, &settlement, breaker, None, &mut [party], now);
     }
 }

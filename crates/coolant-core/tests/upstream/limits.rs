@@ -1,29 +1,14 @@
 //! Rates, concurrency and money.
 
-use coolant_core::evidence::{self, Evidence};
 use coolant_core::failure::{Failure, FailureClass};
 use coolant_core::money::{Money, Usage};
 use coolant_core::time::Timestamp;
 use coolant_core::upstream::{Ask, Bucket, Denial, Limits, Per, PermitId, PermitSettlement, Rate, Verdict};
 use proptest::prelude::*;
-use serde_json::Value;
 
 use super::books::{Books, ask, cost, rate};
 use super::common::{at, secs};
 use super::{attempt, probing};
-
-#[test]
-fn an_answer_that_went_well_may_say_that_nothing_is_left() {
-    let headers = |list: &[(&str, &str)]| {
-        let headers = list.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
-        evidence::rest(&Evidence { status: Some(200), headers, body: Value::Null }, None)
-    };
-    let none_left = [("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "6m0s")];
-    assert_eq!(headers(&none_left), Some(secs(360)));
-    let some_left = [("x-ratelimit-remaining-tokens", "12"), ("x-ratelimit-reset-tokens", "172ms")];
-    assert_eq!(headers(&some_left), None);
-    assert_eq!(headers(&[("x-ratelimit-reset", "30")]), None, "no count, no claim");
-}
 
 #[test]
 fn a_budget_reserves_and_settles() {

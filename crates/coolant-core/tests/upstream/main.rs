@@ -1,4 +1,5 @@
-//! Upstreams: closures, probes, ramps, rates, concurrency and money, as rules.
+//! Upstreams: closures, probes, ramps, rates, concurrency, money and what providers say is
+//! left, as rules.
 #![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
 
 mod books;
@@ -6,6 +7,7 @@ mod breaker;
 #[path = "../common/mod.rs"]
 mod common;
 mod limits;
+mod room;
 
 use common::{at, id, secs, token};
 use coolant_core::failure::FailureClass;

@@ -6,10 +6,12 @@
 //!   the answer: that is how providers bill;
 //! - it remembers a bounded amount, however long it runs.
 //!
-//! Elsewhere: what a script may say (`script`), what is answered (`answer`), what is counted (`counts`).
+//! Elsewhere: what a script may say (`script`), how much fits into a window (`limit`), what is answered (`answer`),
+//! what is counted (`counts`).
 
 mod answer;
 mod counts;
+mod limit;
 mod output;
 mod script;
 mod server;

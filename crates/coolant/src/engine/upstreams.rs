@@ -10,8 +10,8 @@ use coolant_core::names::{Credential, StepName, Tenant, Upstream};
 use coolant_core::store::{AuditEntry, StoreError};
 use coolant_core::time::Timestamp;
 use coolant_core::upstream::{
-    Control, Limits, NoPermit, Per, Permit, PermitId, PermitRequest, PermitSettlement, Rate, SettledPermit,
-    TenantNow, UpstreamNow, UpstreamSettings, Verdict,
+    Control, Limits, NoPermit, Per, Permit, PermitId, PermitRequest, PermitSettlement, Rate, Room,
+    SettledPermit, TenantNow, UpstreamNow, UpstreamSettings, Verdict,
 };
 use uuid::Uuid;
 
@@ -237,7 +237,7 @@ impl Engine {
         let used = UsageReport { upstream: Some(call.upstream.to_string()), ..used };
         let mut usage = self.paid(Some(used), now)?.pop().unwrap_or_default();
         let verdict = match report.ok {
-            true => Verdict::Ok { rest: report.error.http.as_ref().and_then(|http| rest(http, now)) },
+            true => Verdict::Ok { room: room(report.error.http.as_ref(), now) },
             false => Verdict::Failed(failure(report.error, &call.upstream, now)?),
         };
         if let Verdict::Failed(failure) = &verdict {
@@ -264,9 +264,9 @@ fn unanswered(what: &str) -> EngineError {
     StoreError::Broken(format!("{what} was left without an answer")).into()
 }
 
-/// How long an answer says that nothing is left of a limit.
-fn rest(http: &evidence::Evidence, now: Timestamp) -> Option<Duration> {
-    evidence::rest(http, Some(now.into()))
+/// What an answer says is left of its provider's limits.
+fn room(http: Option<&evidence::Evidence>, now: Timestamp) -> Room {
+    http.map(|http| evidence::room(http, Some(now.into()))).unwrap_or_default()
 }
 
 fn failure(mut error: ErrorReport, upstream: &Upstream, now: Timestamp) -> EngineResult<Failure> {

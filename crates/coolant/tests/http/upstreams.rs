@@ -112,6 +112,22 @@ async fn every_refusal_of_a_permit_says_when_to_come_back() {
 }
 
 #[tokio::test]
+async fn what_an_answers_headers_say_is_left_holds_for_the_next_permits() {
+    let server = Server::start_without_housekeeping().await;
+    let first = permit(&server, json!({"estimated_tokens": 5000})).await;
+    let headers = json!({"X-RateLimit-Remaining-Tokens": "100", "x-ratelimit-reset-tokens": "10m"});
+    let http = json!({"status": 200, "headers": headers, "body": {"choices": []}});
+    settle(&server, &first, json!({"outcome": "ok", "http": http})).await.expect(200);
+    let large = permit(&server, json!({"estimated_tokens": 101})).await;
+    refused(&large, 429, "RATE_LIMITED");
+    let wait = large.json()["retry_after_seconds"].as_f64().unwrap();
+    assert!((500.0..=600.0).contains(&wait), "{wait}");
+    assert!(large.json()["detail"].as_str().unwrap().contains("tokens left: 100, in flight: 0, needed: 101"));
+    permit(&server, json!({"estimated_tokens": 100})).await.expect(200);
+    refused(&permit(&server, json!({"estimated_tokens": 1})).await, 429, "RATE_LIMITED");
+}
+
+#[tokio::test]
 async fn jobs_of_a_closed_upstream_are_blocked_and_say_why() {
     let server = Server::start_without_housekeeping().await;
     let waiting = server.submit(json!({"job_type": "T", "upstreams": ["u"]})).await;

@@ -169,6 +169,29 @@ async fn what_is_no_request_is_refused_as_openai_does() {
     assert_eq!(fake.counts().await["calls"], 0, "nothing was asked");
 }
 
+#[tokio::test]
+async fn a_limit_takes_what_fits_and_states_what_is_left() {
+    let fake = Fake::start(
+        "[limit]\nrequests = 2\ntokens = 1000\nwindow = '1h'\n[[rule]]\ncontains = '<auth>'\ndo = 'auth'",
+    );
+    assert_eq!(code(&embed(&fake, json!("<auth>")).await).0, 401, "it is no call of the limit");
+    for left in ["1", "0"] {
+        let answer = chat(&fake, json!({})).await;
+        assert_eq!((answer.status, answer.header("x-ratelimit-remaining-requests")), (200, Some(left)));
+        let tokens: u64 = answer.header("x-ratelimit-remaining-tokens").unwrap().parse().unwrap();
+        let used = fake.counts().await;
+        let used = used["input_tokens"].as_u64().unwrap() + used["output_tokens"].as_u64().unwrap();
+        assert_eq!(tokens, 1000 - used);
+    }
+    let refused = embed(&fake, json!("one more")).await;
+    assert_eq!(code(&refused), (429, "rate_limit_exceeded".to_owned()));
+    let reset = refused.header("x-ratelimit-reset-requests").unwrap().strip_suffix("ms").unwrap();
+    let wait = refused.header("retry-after").unwrap().parse::<u64>().unwrap() * 1000;
+    let reset: u64 = reset.parse().unwrap();
+    assert!((1..=3_600_000).contains(&reset) && (reset..reset + 1000).contains(&wait), "{reset} {wait}");
+    assert_eq!(fake.counts().await["by_outcome"], json!({"auth": 1, "ok": 2, "rate_limit": 1}));
+}
+
 #[test]
 fn a_wrong_script_or_address_is_said_at_the_start() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Money: the ledger over HTTP and by command, the fake provider, the storm.
+//! Money: the ledger over HTTP and by command, limits that providers state, the fake provider, the storm.
 //!
 //! Everything but the ledger's own calls is shown on the real program as processes of their own.
 
@@ -7,6 +7,7 @@
 mod fake_provider;
 mod ledger;
 mod program;
+mod room;
 mod spent;
 mod storm;
 #[path = "../support/mod.rs"]

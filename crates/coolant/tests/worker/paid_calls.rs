@@ -317,3 +317,21 @@ async fn an_answer_that_says_nothing_is_left_rests_the_upstream() {
     rig.bell.ring();
     second.result::<String>(TOO_LONG).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_call_waits_where_less_is_left_than_it_may_need() {
+    let rig = Rig::new();
+    rig.pays(|ctx| async move {
+        let headers = [("x-ratelimit-remaining-tokens", "1499"), ("x-ratelimit-reset-tokens", "50s")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        Ok(json!(ctx.paid_call(call(), async || Ok(draft()?.headers(headers))).await?))
+    });
+    rig.job(Policy::default()).await.result::<String>(TOO_LONG).await.unwrap();
+    // It may need 1500.
+    let second = rig.job(Policy::default()).await;
+    let reason = rig.put_back(&second).await;
+    assert!(reason.ends_with("tokens left: 1499, in flight: 0, needed: 1500"), "{reason}");
+    rig.store.clock.advance(Duration::from_secs(90));
+    rig.bell.ring();
+    second.result::<String>(TOO_LONG).await.unwrap();
+}

@@ -8,6 +8,7 @@ use std::time::Duration;
 use coolant_core::prices::{PriceText, Prices};
 use serde::{Deserialize, Deserializer};
 
+use super::limit::Limit;
 use crate::cli::CommandError;
 
 /// Longest delay that a script may ask for.
@@ -30,6 +31,8 @@ pub(crate) struct Script {
     pub(crate) models: Vec<String>,
     /// What tokens cost, in dollars per million, for `GET /counts`.
     pub(crate) price: PriceText,
+    /// How much all calls together may use.
+    pub(crate) limit: Option<Limit>,
     /// What to do when.
     #[serde(rename = "rule")]
     pub(crate) rules: Vec<Rule>,
@@ -46,6 +49,7 @@ impl Default for Script {
             words: 24,
             models: vec!["fake-chat".into(), "fake-embedding".into()],
             price: serde_json::from_value(price).unwrap_or_default(),
+            limit: None,
             rules: Vec::new(),
         }
     }
@@ -182,6 +186,9 @@ impl Script {
             return Err("`dimensions` takes 1 to 4096, `words` 1 to 100000".into());
         }
         self.prices().map_err(|error| error.to_string())?;
+        if self.limit.as_ref().is_some_and(|limit| limit.window.is_zero()) {
+            return Err("`window` of the limit takes more than nothing".into());
+        }
         for (at, rule) in self.rules.iter().enumerate() {
             let wrong = |what: &str| Err(format!("rule {}: {what}", at + 1));
             if rule.chance.is_some_and(|chance| !(0.0..=1.0).contains(&chance)) {
@@ -217,7 +224,7 @@ impl Script {
     }
 }
 
-fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+pub(super) fn span<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     maybe_span(from).map(Option::unwrap_or_default)
 }
 
@@ -290,6 +297,8 @@ mod tests {
             "[[rule]]\ndo = 'auth'\nheaders = { 'a b' = 'c' }",
             "dimensions = 0",
             "[price]\ninput = -1",
+            "[limit]\ntoken = 5",
+            "[limit]\nwindow = 0",
         ] {
             assert!(read(text).is_err(), "{text}");
         }

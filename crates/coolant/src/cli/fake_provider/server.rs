@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 
 use super::answer::{Asked, Given, Used, error, paid, refusal};
 use super::counts::Counts;
+use super::limit::Window;
 use super::output::Dice;
 use super::script::{Do, Kind, Rule, Script};
 
@@ -40,6 +41,7 @@ struct Inner {
 #[derive(Default)]
 struct Desk {
     counts: Counts,
+    window: Window,
     /// Calls that fitted each rule's conditions so far, its own count of them left aside.
     fitted: Vec<u64>,
 }
@@ -48,6 +50,8 @@ struct Desk {
 struct Decided {
     number: u64,
     rule: Rule,
+    /// What is stated about the limit.
+    headers: HeaderMap,
 }
 
 impl FakeProvider {
@@ -91,14 +95,37 @@ impl FakeProvider {
         self.inner.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Which rule a call falls under. Decided and counted in one go, so that two calls are never both the
+    /// What becomes of a call. Decided and counted in one go, so that two calls are never both the
     /// third.
     fn decide(&self, asked: &Asked, key: Option<&str>) -> Decided {
         let age = self.age();
         let script = &self.inner.script;
         let mut desk = self.desk();
         let number = desk.counts.calls;
-        let mut chosen = None;
+        let mut rule = self.choose(&mut desk, asked, key, age);
+        let mut used = rule.act.is_paid().then(|| paid(asked, script, rule.act, number).1);
+        let mut headers = HeaderMap::new();
+        if let (Some(limit), Some(call)) = (&script.limit, used) {
+            let admission = desk.window.admit(limit, call, age);
+            headers = admission.headers;
+            if !admission.fits {
+                rule = Rule { act: Do::RateLimit, ..Rule::default() };
+                used = None;
+            }
+        }
+        // Counted now: what happens to the answer on its way changes nothing for who pays.
+        let usage = used.map(|used| self.usage(used)).unwrap_or_default();
+        if used.is_some() {
+            desk.counts.add_inputs(asked.inputs.iter().map(String::as_str));
+        }
+        desk.counts.add_call_of(asked.inputs.first().map_or("", String::as_str));
+        desk.counts.add(age, key, &asked.model, rule.act, &usage);
+        Decided { number, rule, headers }
+    }
+
+    /// The first rule that a call fits.
+    fn choose(&self, desk: &mut Desk, asked: &Asked, key: Option<&str>, age: Duration) -> Rule {
+        let script = &self.inner.script;
         for (at, rule) in script.rules.iter().enumerate() {
             if !fits(rule, asked, key, age) {
                 continue;
@@ -112,21 +139,10 @@ impl FakeProvider {
                 Dice::new(script.seed, "chance", &format!("{at}:{nth}")).chance() < chance
             });
             if by_count && by_chance {
-                chosen = Some(rule.clone());
-                break;
+                return rule.clone();
             }
         }
-        let rule = chosen.unwrap_or_default();
-        // Counted now: what happens to the answer on its way changes nothing for who pays.
-        let mut usage = Usage::default();
-        if rule.act.is_paid() {
-            let (_, used) = paid(asked, script, rule.act, number);
-            usage = self.usage(used);
-            desk.counts.add_inputs(asked.inputs.iter().map(String::as_str));
-        }
-        desk.counts.add_call_of(asked.inputs.first().map_or("", String::as_str));
-        desk.counts.add(age, key, &asked.model, rule.act, &usage);
-        Decided { number, rule }
+        Rule::default()
     }
 
     fn usage(&self, used: Used) -> Usage {
@@ -153,19 +169,20 @@ impl FakeProvider {
         };
         let key = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let key = key.map(|key| key.strip_prefix("Bearer ").unwrap_or(key));
-        let Decided { number, rule } = self.decide(&asked, key);
+        let Decided { number, rule, headers } = self.decide(&asked, key);
         let script = &self.inner.script;
         let delay = script.latency + rule.delay.unwrap_or_default();
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        if !rule.act.is_paid() {
-            return refused(&rule, &asked.model);
-        }
-        match paid(&asked, script, rule.act, number).0 {
-            Given::Body(value) => whole(value.to_string(), rule.act == Do::Cut),
-            Given::Stream(parts) => stream(&parts, rule.act == Do::Cut),
-        }
+        let cut = rule.act == Do::Cut;
+        let mut response = match rule.act.is_paid().then(|| paid(&asked, script, rule.act, number).0) {
+            None => refused(&rule, &asked.model),
+            Some(Given::Body(value)) => whole(value.to_string(), cut),
+            Some(Given::Stream(parts)) => stream(&parts, cut),
+        };
+        response.headers_mut().extend(headers);
+        response
     }
 }
 
