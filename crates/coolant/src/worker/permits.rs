@@ -47,7 +47,8 @@ impl Payer for Line {
                 Err(error) => return Err(error.into()),
             };
             let Some(wait) = denied.retry_after else { return Err(never(&denied)) };
-            if Instant::now() + wait > end {
+            // A job that has to stop waits for nothing any more, and would ask again and again.
+            if self.is_stopped() || Instant::now() + wait > end {
                 return Err(self.put_back(&denied, wait));
             }
             let _ = tokio::time::timeout(scattered(wait), self.held.stopped()).await;

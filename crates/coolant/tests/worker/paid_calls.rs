@@ -16,7 +16,8 @@ use coolant_core::store::{AuditEntry, Store};
 use coolant_core::time::Timestamp;
 use coolant_core::upstream::{Control, Limits, Per, Rate, UpstreamNow, UpstreamSettings, UpstreamStore};
 use serde_json::{Value, json};
-use tokio::sync::{Notify, Semaphore};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore, mpsc};
 
 use super::common::*;
 
@@ -83,6 +84,19 @@ impl Rig {
         self.store.model.set_upstream(&upstream(), settings).await.unwrap();
     }
 
+    /// Closes an upstream for so long.
+    async fn close(&self, name: &str, wait: Duration) {
+        let audit = AuditEntry {
+            at: Timestamp::default(),
+            actor: "test".into(),
+            action: "upstream.closed".into(),
+            target: name.into(),
+            reason: String::new(),
+        };
+        let control = Control::Close { wait, reason: "maintenance".into() };
+        self.store.model.control_upstream(&Upstream::parse(name).unwrap(), control, audit).await.unwrap();
+    }
+
     /// Waits until the job was put back, and says why.
     async fn put_back(&self, job: &JobHandle) -> String {
         self.store.until(|calls| calls.count("defer") + calls.count("fail") > 0).await;
@@ -130,21 +144,12 @@ async fn a_call_is_made_once_and_kept_with_its_bill() {
 async fn a_closed_upstream_puts_the_job_back_before_it_pays() {
     let rig = Rig::new();
     // The job's own upstream is open: only the call meets the closed one.
-    let other = Upstream::parse("other/model").unwrap();
     rig.pays(|ctx| async move {
         let call = PaidCall::new("draft", "other/model");
         Ok(json!(ctx.paid_call(call, async || -> Result<Paid<String>, CallError> { panic!("paid") }).await?))
     });
-    let (reason, wait) = ("maintenance".to_owned(), Duration::from_secs(600));
-    let control = Control::Close { wait, reason };
-    let audit = AuditEntry {
-        at: Timestamp::default(),
-        actor: "test".into(),
-        action: "upstream.closed".into(),
-        target: other.to_string(),
-        reason: String::new(),
-    };
-    rig.store.model.control_upstream(&other, control, audit).await.unwrap();
+    let wait = Duration::from_secs(600);
+    rig.close("other/model", wait).await;
     let job = rig.job(Policy::default()).await;
     assert_eq!(rig.put_back(&job).await, "UPSTREAM_CLOSED: maintenance");
     attempt_ended(&rig, &job, Outcome::Deferred).await;
@@ -152,6 +157,42 @@ async fn a_closed_upstream_puts_the_job_back_before_it_pays() {
     let waits = job.visible_at().unwrap().since(rig.store.model.now().await.unwrap());
     assert!((wait..wait * 2).contains(&waits), "{waits:?}");
     assert_eq!((job.counters.tries, job.counters.deferrals), (0, 1));
+}
+
+#[tokio::test]
+async fn a_call_that_waits_for_its_permit_asks_no_more_once_its_job_has_to_stop() {
+    let rig = Rig::new();
+    // The store's time stands still, so it is closed for as long whenever somebody asks.
+    rig.close("other/model", Duration::from_secs(2)).await;
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let waits = Does("PAYS", move |ctx: Context, _| {
+        let (tell, runtime) = (tell.clone(), Handle::current());
+        // On a thread of its own, where nobody can drop it: it goes on until it gives up.
+        let waits = tokio::task::spawn_blocking(move || {
+            let call = PaidCall::new("draft", "other/model");
+            let paid = runtime.block_on(ctx.paid_call(call, async || draft()));
+            let _ = tell.send(paid.is_err());
+        });
+        async move { Ok(json!(waits.await?)) }
+    });
+    let running = rig.run(rig.worker().handler(waits).drain(Duration::ZERO));
+    rig.job(Policy::default()).await;
+    let asked = async || rig.store.model.stats(None, TOO_LONG).await.unwrap().blocked_calls;
+    let first = async {
+        while asked().await == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(TOO_LONG, first).await.expect("it never asked");
+    // The lease is the job's as long as the store does not hear that it is given back.
+    rig.store.fail("release", usize::MAX);
+    rig.shutdown.drain();
+    let gave_up = tokio::time::timeout(TOO_LONG, told.recv()).await.expect("it still waits");
+    assert_eq!(gave_up, Some(true));
+    let asked = asked().await;
+    assert!(asked <= 2, "it asked {asked} times");
+    rig.store.mend();
+    assert_eq!(running.await.unwrap().unwrap().released, 1);
 }
 
 #[tokio::test]
