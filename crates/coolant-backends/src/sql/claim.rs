@@ -19,32 +19,28 @@ use coolant_core::upstream::{Desk, Starter};
 
 use crate::conn::{Conn, Dialect, Value};
 use crate::sql::candidates::{self, ByTenant, Candidate, Standing, by_tenant};
-use crate::sql::delayed::Delayed;
 use crate::sql::effects::Effects;
 use crate::sql::floor::Floors;
-use crate::sql::jobs;
 use crate::sql::last_turns::last_turns;
 use crate::sql::lost::{Quiet, lock_expired};
 use crate::sql::waiting::{Due, Found, Line, Window, lines};
+use crate::sql::{delayed, jobs};
 
 /// What a lane remembers between claims.
 #[derive(Debug)]
 pub(crate) struct Memory {
     floors: Floors,
-    delayed: Delayed,
     quiet: Quiet,
 }
 
 impl Memory {
     pub(crate) fn of_a_lane(dialect: Dialect) -> Self {
-        let (floors, delayed) = (Floors::of_a_lane(dialect), Delayed::of_a_lane(dialect));
-        Self { floors, delayed, quiet: Quiet::default() }
+        Self { floors: Floors::of_a_lane(dialect), quiet: Quiet::default() }
     }
 
     /// Forgets where jobs begin: after a rollback, some that this lane had claimed are pending again.
     pub(crate) fn forget_floors(&mut self) {
         self.floors.forget();
-        self.delayed.forget();
     }
 }
 
@@ -138,8 +134,8 @@ impl<'c> Claiming<'c> {
         let mut lines = lines(conn, &request.queues, &request.job_types).await?;
         lines.retain(|line| line.gate.upstreams().all(|name| !closed.contains(name)));
         let lost = by_tenant(memory.quiet.expired(conn, &lines, request.max, now).await?);
-        let Memory { floors, delayed, .. } = memory;
-        let come = delayed.look(conn, &lines, now, floors).await?;
+        let floors = &mut memory.floors;
+        let come = delayed::look(conn, &lines, now, floors).await?;
         let come = lines.iter().zip(come).flat_map(|(line, come)| come.into_iter().map(move |it| (line, it)));
         let delayed: StoreResult<Vec<_>> = come.map(|(line, come)| Candidate::delayed(line, come)).collect();
         let delayed = by_tenant(delayed?);

@@ -10,41 +10,21 @@
 //! Where the delayed jobs of a line begin is remembered on PostgreSQL, for the reason and with the margin that
 //! tenants have floors for (`floor`).
 
-use std::collections::HashMap;
-
 use coolant_core::job::JobId;
 use coolant_core::names::Tenant;
 use coolant_core::store::StoreResult;
 use coolant_core::time::Timestamp;
 
-use crate::conn::{Columns, Conn, Dialect, Kind, Row};
+use crate::conn::{Columns, Conn, Kind, Row};
 use crate::sql::codec::{broken, job_id, name};
-use crate::sql::floor::{Floors, KEPT, highest_floor, within};
-use crate::sql::waiting::{LINE, Line};
+use crate::sql::floor::Floors;
+use crate::sql::waiting::{DELAYED_IN_LINE, LINE, Line};
 
 /// Jobs of a line that a claim gives out without putting them among the waiting ones first.
 const FEW: usize = 100;
 /// Jobs that a claim puts among the waiting ones at most, of all its lines together: 10 000 jobs of one instant keep
 /// those that come due behind them waiting for ten claims.
 const MOVED: usize = 1000;
-/// Lines that are remembered; with more, all are forgotten.
-const MOST: usize = 10_000;
-
-/// What a lane remembers of a line.
-#[derive(Debug)]
-struct Seen {
-    floor: i64,
-    /// When its jobs were last read from the first entry on.
-    looked_up: Timestamp,
-}
-
-/// What a lane remembers of delayed jobs.
-#[derive(Debug)]
-pub(crate) struct Delayed {
-    /// Whether the database needs floors.
-    has_floors: bool,
-    of: HashMap<Line, Seen>,
-}
 
 /// A delayed job whose instant has come.
 #[derive(Debug, Clone)]
@@ -54,58 +34,21 @@ pub(crate) struct Come {
     pub(crate) due_at: Timestamp,
 }
 
-impl Delayed {
-    /// Nothing known yet.
-    pub(crate) fn of_a_lane(dialect: Dialect) -> Self {
-        Self { has_floors: dialect == Dialect::Postgres, of: HashMap::new() }
+/// The first delayed jobs of each of these lines that have come due. Where there are more, some of them are put
+/// among the waiting jobs. No floor of a tenant that is learned afterwards lies above one that is left.
+pub(crate) async fn look(
+    conn: &mut Conn,
+    lines: &[Line],
+    now: Timestamp,
+    floors: &mut Floors,
+) -> StoreResult<Vec<Vec<Come>>> {
+    let starts = floors.of_delayed(lines, now);
+    let mut come = read(conn, lines, &starts, FEW + 1, now).await?;
+    for ((line, start), come) in lines.iter().zip(&starts).zip(&come) {
+        floors.learn_delayed(line, *start, come.first().map(|first| first.due_at.as_millis()), now);
     }
-
-    /// The first delayed jobs of each of these lines that have come due. Where there are more, some of them are put
-    /// among the waiting jobs. No floor of a tenant will lie above one that is left.
-    pub(crate) async fn look(
-        &mut self,
-        conn: &mut Conn,
-        lines: &[Line],
-        now: Timestamp,
-        floors: &mut Floors,
-    ) -> StoreResult<Vec<Vec<Come>>> {
-        let starts: Vec<Option<i64>> = lines.iter().map(|line| self.start(line, now)).collect();
-        let mut come = read(conn, lines, &starts, FEW + 1, now).await?;
-        let seen = lines.iter().zip(&starts).zip(&come).map(|((line, start), come)| {
-            let first = come.first().map(|first| first.due_at.as_millis());
-            (line.clone(), self.learn(line, *start, first, now))
-        });
-        floors.keep_below(seen);
-        thin_out(conn, lines, &mut come, now).await?;
-        Ok(come)
-    }
-
-    /// From which instant on the jobs of a line are read; from the first if `None`.
-    fn start(&self, line: &Line, now: Timestamp) -> Option<i64> {
-        let seen = self.of.get(line).filter(|seen| self.has_floors && within(seen.looked_up, KEPT, now));
-        seen.map(|seen| seen.floor)
-    }
-
-    /// What was found of a line that was read from that instant on. Gives its floor.
-    fn learn(&mut self, line: &Line, start: Option<i64>, first: Option<i64>, now: Timestamp) -> i64 {
-        let floor = first.unwrap_or(i64::MAX).min(highest_floor(now));
-        if self.has_floors {
-            if self.of.len() >= MOST {
-                self.of.clear();
-            }
-            let seen = self.of.entry(line.clone()).or_insert(Seen { floor, looked_up: now });
-            seen.floor = floor;
-            if start.is_none() {
-                seen.looked_up = now;
-            }
-        }
-        floor
-    }
-
-    /// Forgets them all: after a rollback, jobs that this lane had claimed are delayed again.
-    pub(crate) fn forget(&mut self) {
-        self.of.clear();
-    }
+    thin_out(conn, lines, &mut come, now).await?;
+    Ok(come)
 }
 
 /// The first delayed jobs of each of these lines that have come due, so many of a line at most.
@@ -118,15 +61,11 @@ pub(crate) async fn first(
     read(conn, lines, &vec![None; lines.len()], limit, now).await
 }
 
-/// That a job `j` was put in for later in the line of the row `r`.
-const IN_LINE: &str = "j.status = 'PENDING' AND j.delayed = 1 AND j.queue = r.queue \
-                       AND j.job_type = r.job_type AND j.gate = r.gate AND j.priority = r.priority";
-
 const READ: Columns<'_> = &[("place", Kind::Int), LINE[0], LINE[1], LINE[2], LINE[3], ("start", Kind::Int)];
 
 fn first_of_line() -> String {
     format!(
-        "SELECT r.place, j.id, j.tenant, j.due_at FROM jobs j WHERE {IN_LINE} AND j.due_at >= r.start \
+        "SELECT r.place, j.id, j.tenant, j.due_at FROM jobs j WHERE {DELAYED_IN_LINE} AND j.due_at >= r.start \
          AND j.due_at <= $1 ORDER BY j.due_at LIMIT $2"
     )
 }

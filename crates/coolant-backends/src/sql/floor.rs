@@ -24,19 +24,21 @@ use crate::sql::waiting::{Line, Piece, Window};
 /// How long a transaction may take from its first look at the clock to its commit.
 const MARGIN: Duration = Duration::from_secs(10);
 /// How long a floor is kept without being looked up from the first entry on.
-pub(crate) const KEPT: Duration = Duration::from_secs(5);
+const KEPT: Duration = Duration::from_secs(5);
 /// How long a tenant without a waiting job is remembered: until a vacuum has been there.
 const EMPTY_FOR: Duration = Duration::from_secs(600);
 /// Floors that are remembered; with more, all are forgotten.
 const MOST: usize = 20_000;
+/// Lines whose delayed jobs are remembered; with more, all are forgotten.
+const MOST_LINES: usize = 10_000;
 
 /// Whether that much time has not passed since. A clock that was set back makes worthless what was seen before.
-pub(crate) fn within(since: Timestamp, span: Duration, now: Timestamp) -> bool {
+fn within(since: Timestamp, span: Duration, now: Timestamp) -> bool {
     (since..since.plus(span)).contains(&now)
 }
 
 /// The highest that a floor may be.
-pub(crate) fn highest_floor(now: Timestamp) -> i64 {
+fn highest_floor(now: Timestamp) -> i64 {
     now.as_millis().saturating_sub(millis_up(MARGIN))
 }
 
@@ -48,6 +50,14 @@ struct Floor {
     seen: Timestamp,
 }
 
+/// Where the delayed jobs of a line begin (`delayed`), with the same margin.
+#[derive(Debug)]
+struct DelayedFloor {
+    due_at: i64,
+    /// When they were last read from the first entry on.
+    looked_up: Timestamp,
+}
+
 /// The floors that a lane knows.
 #[derive(Debug)]
 pub(crate) struct Floors {
@@ -55,8 +65,7 @@ pub(crate) struct Floors {
     are_kept: bool,
     of: HashMap<Line, BTreeMap<String, Floor>>,
     count: usize,
-    /// Where the delayed jobs of lines begin.
-    delayed: HashMap<Line, i64>,
+    delayed: HashMap<Line, DelayedFloor>,
 }
 
 impl Floors {
@@ -92,10 +101,31 @@ impl Floors {
         pieces
     }
 
-    /// What is learned from now on gives no floor of one of these lines above its instant.
-    pub(crate) fn keep_below(&mut self, instants: impl Iterator<Item = (Line, i64)>) {
-        if self.are_kept {
-            self.delayed = instants.collect();
+    /// From which instant on the delayed jobs of these lines are read; from the first if `None`.
+    pub(crate) fn of_delayed(&mut self, lines: &[Line], now: Timestamp) -> Vec<Option<i64>> {
+        if self.delayed.len() > MOST_LINES {
+            self.forget();
+        }
+        let known = |line| self.delayed.get(line).filter(|floor| within(floor.looked_up, KEPT, now));
+        lines.iter().map(|line| known(line).map(|floor| floor.due_at)).collect()
+    }
+
+    /// What was found of the delayed jobs of a line that were read from that instant on: the first instant.
+    pub(crate) fn learn_delayed(
+        &mut self,
+        line: &Line,
+        start: Option<i64>,
+        first: Option<i64>,
+        now: Timestamp,
+    ) {
+        if !self.are_kept {
+            return;
+        }
+        let due_at = first.unwrap_or(i64::MAX).min(highest_floor(now));
+        let floor = self.delayed.entry(line.clone()).or_insert(DelayedFloor { due_at, looked_up: now });
+        floor.due_at = due_at;
+        if start.is_none() {
+            floor.looked_up = now;
         }
     }
 
@@ -111,7 +141,7 @@ impl Floors {
         if !self.are_kept {
             return;
         }
-        let highest = self.delayed.get(line).map_or(i64::MAX, |first| *first).min(highest_floor(now));
+        let highest = self.delayed.get(line).map_or(i64::MAX, |floor| floor.due_at).min(highest_floor(now));
         let due_at_least = due_at.map_or(highest, |due_at| due_at.min(highest));
         let of_line = self.of.entry(line.clone()).or_default();
         let asked_from = piece.known.as_ref().filter(|(known, _)| known == tenant).map(|(_, from)| *from);

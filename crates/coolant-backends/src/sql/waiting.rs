@@ -34,9 +34,21 @@ pub(crate) struct Line {
 pub(crate) const LINE: [(&str, Kind); 4] =
     [("queue", Kind::Text), ("job_type", Kind::Text), ("gate", Kind::Text), ("priority", Kind::Int)];
 
+macro_rules! in_line {
+    ($delayed:literal) => {
+        concat!(
+            "j.status = 'PENDING' AND j.delayed = ",
+            $delayed,
+            " AND j.queue = r.queue AND j.job_type = r.job_type AND j.gate = r.gate AND j.priority = r.priority"
+        )
+    };
+}
+
 /// That a job `j` waits in the line of the row `r` and was not put in for later.
-pub(crate) const IN_LINE: &str = "j.status = 'PENDING' AND j.delayed = 0 AND j.queue = r.queue \
-                                  AND j.job_type = r.job_type AND j.gate = r.gate AND j.priority = r.priority";
+pub(crate) const IN_LINE: &str = in_line!(0);
+
+/// That it was put in for later (`delayed`).
+pub(crate) const DELAYED_IN_LINE: &str = in_line!(1);
 
 impl Line {
     /// The line that a job waits in.
